@@ -27,7 +27,7 @@ $(VENV)/.dev: pyproject.toml $(BUILT)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## a whole federation on this machine: train, predict, judge; some twenty seconds
+demo: $(VENV)/.demo  ## a whole federation on this machine: train, predict, judge, by both words of privacy; a minute
 	@$(BIN)/treetap demo
 
 test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with few libraries

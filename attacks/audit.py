@@ -38,7 +38,8 @@ from treetap.attacks.pivodl.schema import SourceFigures
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.schema import ColumnFigures
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
-from treetap.attacks.view.view import View, read_view
+from treetap.attacks.view.own_table import auc_by_membership
+from treetap.attacks.view.view import OTHERS_RECORDS, View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.version import package_version
@@ -60,6 +61,7 @@ def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) ->
     if cases and not training(cases[0].view.protocol).one_role:
         holder = cases[0].view.label_holder
         reason = f'record = "received" in the [[party]] of {holder}, or a [[victim]] in audit.toml, measures it'
+        reason = OTHERS_RECORDS if cases[0].view.apart else reason
         judgements += [
             judged(holder, "columns", case.party.name, [], reason=reason, details="columns")
             for case in on_labels
@@ -150,8 +152,9 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
             "title": file.title,
             "protocol": first.protocol,
             "label_holder": first.label_holder,
+            "private": first.private or None,
             "attempt": max(case.view.attempt for case in cases),
-            "records": first.records,
+            "records": max(case.view.records for case in cases),
             "classes": None if classes is None else len(classes),
             "class_names": classes,
             # without classes: a regression, whose labels no attack on classes can be scored by, or no labels at all
@@ -269,7 +272,7 @@ def _one_job(views: Mapping[str, View]) -> View:
     """The first of the views, after a check that all are of one job."""
     first, *others = views.values()
     for view in others:
-        for what in ("job", "protocol", "label_holder", "records"):
+        for what in ("job", "protocol", "label_holder", *(() if view.apart else ("records",))):
             ours, theirs = getattr(first, what), getattr(view, what)
             if ours != theirs:
                 raise BadInput(
@@ -281,7 +284,9 @@ def _one_job(views: Mapping[str, View]) -> View:
 
 def _of_view(case: Case) -> dict[str, Any]:
     """The sections that need no attack."""
-    view, labels = case.view, case.labels
+    view, labels, told, own = case.view, case.labels, case.file.label, None
+    if view.apart and case.table is not None and told is not None and not view.regression:
+        own = auc_by_membership(told.path, told.column, case.table, told.id)
     return {
         "transcript": str(view.path),
         "columns": [] if case.table is None else case.table.columns,
@@ -293,6 +298,8 @@ def _of_view(case: Case) -> dict[str, Any]:
         "faults": list(view.faults),
         "signed": str(view.anchor),
         "room": view.room,
+        "records": view.records if view.apart else None,
+        "membership": own,
     }
 
 

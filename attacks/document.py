@@ -151,10 +151,13 @@ class Party(Findings):
     and only of such a one, `label_guess` and the fields after it up to `source_columns`; of a feature party of a split
     network, and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns; of
     one of trees `columns_read` and `marks_read`. `room`: of the plaintexts of trees, what crafted g and h could tell.
+    Of a job whose records are the label holder's `records`: the party's own, and `membership`: the AUC by which having
+    a record ranks the labels of all.
     """
 
     OMITTED: ClassVar = (
         *("reasons", "known_labels", *PIVODL_ATTACKS, "network", "victims", "columns_read", "marks_read", "room"),
+        *("records", "membership"),
     )
 
     transcript: str
@@ -179,6 +182,8 @@ class Party(Findings):
     columns_read: dict[str, ColumnFigures] | None = None
     marks_read: dict[str, MarkedCells] | None = None
     room: Room | None = None
+    records: Count | None = None
+    membership: float | None = None
 
 
 class Document(Findings):
@@ -190,15 +195,17 @@ class Document(Findings):
     `traffic` is the union over the transcripts at hand, each message counted once.
     `advice`: what lowers the attacks; null for regression.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
+    `private`: of a job in which nobody opened sums of candidates true, of no other.
     `predictions`: name of a prediction → the attacks of its recipient; only where the audit names some.
     """
 
-    OMITTED: ClassVar = ("gain", "predictions", "title")
+    OMITTED: ClassVar = ("gain", "predictions", "private", "title")
 
     job: str
     title: str | None = None
     protocol: Literal[tuple(TRAINING)]  # type: ignore[valid-type] # the registry is the one list
     label_holder: str
+    private: Literal[True] | None = None
     attempt: Count
     records: Count
     classes: int | None = Field(ge=1)

@@ -230,11 +230,9 @@ def show(done: Done, out: Path | None = None) -> None:
     terminal.out.print(_single(report))
     for name, value in report.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            listed = terminal.table(*(key.replace("_", " ") for key in value[0]))
-            for line in value:
-                listed.add_row(*(terminal.text(_cell(key, cell)) for key, cell in line.items()))
             terminal.out.print(terminal.text(name.replace("_", " ")))
-            terminal.out.print(listed)
+            rows = ([_cell(key, cell) for key, cell in line.items()] for line in value)
+            terminal.print_table((key.replace("_", " ") for key in value[0]), rows)
     if out is not None:
         terminal.out.print(f"groups: {out}", soft_wrap=True)
 

@@ -128,7 +128,7 @@ def assigned(cost: Floats) -> Ints:
     lower, price = np.zeros(len(cost)), np.zeros(cost.shape[1])
     for start in range(len(cost)):
         length, before = np.full(cost.shape[1], np.inf), np.full(cost.shape[1], -1)
-        left, row, reached, column = np.arange(cost.shape[1])[::-1].copy(), start, 0.0, -1
+        left, row, reached, column, done = np.arange(cost.shape[1])[::-1].copy(), start, 0.0, -1, list[int]()
         while row >= 0:
             further = reached + cost[row, left] - lower[row] - price[left]
             nearer = further < length[left]
@@ -139,8 +139,8 @@ def assigned(cost: Floats) -> Ints:
             place = free[-1] if len(free) else tied[0]
             column, left[place], left = int(left[place]), left[-1], left[:-1]
             row = int(of_column[column])
-        done = np.setdiff1d(np.arange(cost.shape[1]), left)
-        passed = done[done != column]
+            done.append(column)
+        passed = done[:-1]
         lower[start] += reached
         lower[of_column[passed]] += reached - length[passed]
         price[done] -= reached - length[done]

@@ -162,7 +162,7 @@ def view_of(
     opened = []
     for index, tree in enumerate(model.ensemble.trees):
         values, _, _ = again.derivatives(index)
-        reached = _leaf_of(model, tree, tables)
+        reached = leaf_of(model, tree, tables)
         bins = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
         drawn = None if noise is None else noise.drawn
         opened.append(_opened(index, tree, values, reached, params, bins, model, generator, drawn))
@@ -191,7 +191,7 @@ def _opened(
     candidates, kept, least = columns.candidates, columns.kept, columns.min_cell_records
     split = {one.node for one in tree.splits}
     children = {child for node in split for child in (2 * node, 2 * node + 1)}
-    nodes = {node: _at_or_below(reached, node) for node in sorted(split | children)}
+    nodes = {node: at_or_below(reached, node) for node in sorted(split | children)}
     summed = [node for node in nodes if node < 2**params.max_depth and (noise is None or (index, node) in noise)]
     order = generator.permutation(len(candidates))
     drawn = {node: nodes[node][values[nodes[node], -1] > 0] for node in summed}
@@ -210,7 +210,7 @@ def _opened(
     return OpenedTree(index, values, nodes, {PARTY: opened}, tuple(won), {}, {PARTY: least} if least else {})
 
 
-def _leaf_of(model: CentralModel, tree: Tree, tables: dict[str, BinnedTable]) -> Ints:
+def leaf_of(model: CentralModel, tree: Tree, tables: dict[str, BinnedTable]) -> Ints:
     """The leaf that each record reaches."""
 
     def goes_left(split: Split, rows: Ints) -> npt.NDArray[np.bool_]:
@@ -221,7 +221,7 @@ def _leaf_of(model: CentralModel, tree: Tree, tables: dict[str, BinnedTable]) ->
     return route(tree.splits, len(tables[PARTY].codes), goes_left)
 
 
-def _at_or_below(reached: Ints, node: int) -> Ints:
+def at_or_below(reached: Ints, node: int) -> Ints:
     """Records whose leaf is the node or below it."""
     up = reached.copy()
     while (up > node).any():

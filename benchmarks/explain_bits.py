@@ -23,6 +23,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.leaf_entries import LeafEntries
+from treetap.trees.paths import deciding
 from treetap.trees.shapley import AttributionEntries
 
 
@@ -51,8 +52,8 @@ def main() -> None:
         split = own[handle]
         return split.goes_left(raw[:, split.feature])
 
-    alone = scores.spare(goes_left, len(raw))
-    both = explained.spare(goes_left, len(raw))
+    decide = deciding(HOLDER, goes_left)
+    alone, both = scores.spare(decide, len(raw)), explained.spare(decide, len(raw))
     table = terminal.table("spare bits", "least", "median", "most")
     for name, spare in (("score alone", alone), (f"with {len(explained.players)} players", both)):
         table.add_row(name, *(f"{value:.1f}" for value in (spare.min(), np.median(spare), spare.max())))

@@ -35,7 +35,6 @@ SHOWN = {
     "product_us": ("gmpy2 product µs", ".2f"),
     "scaled_wall_s": ("scaled wall s", ".2f"),
     "scaled_cpu_s": ("scaled cpu s", ".2f"),
-    "main_cpu_s": ("of main processes", ".2f"),
     "keys_s": ("keys s", ".2f"),
     "align_s": ("align s", ".2f"),
     "auc": ("AUC", ".4f"),
@@ -67,22 +66,16 @@ def figures(result: RunResult, product: float) -> dict[str, Any]:
     """The figures of an experiment's run, beside a product of gmpy2 in microseconds."""
     cpu, memory = result.cpu_seconds, result.peak_rss_mb
     wall, all_cpu = sum(result.seconds[phase] for phase in TRAINING), sum(cpu.values())
-    parties = list(result.columns)
     return {
         "wall_s": wall,
         "cpu_s": all_cpu,
         "scaled_wall_s": wall * PRODUCT_US / product,
         "scaled_cpu_s": all_cpu * PRODUCT_US / product,
-        "main_cpu_s": sum(seconds for name, seconds in cpu.items() if " worker " not in name),
         "keys_s": result.seconds["keys"],
         "align_s": result.seconds["align"],
         "auc": result.metrics["test"]["auc"],
         "records": result.records["train"],
         "largest_process_mb": max(memory.values()),
-        "party_mb": {
-            party: sum(peak for name, peak in memory.items() if name == party or name.startswith(f"{party} worker "))
-            for party in parties
-        },
         "ciphertexts": result.ciphertexts,
         "operations": result.operations,
         "seconds_by_step": result.seconds_by_step,

@@ -10,7 +10,8 @@ handshakes in it and is reported apart, and then `--warm-up` times. A time is fr
 `--repeat` runs the one with the most requests a second is reported, and the rates of all. Scores are compared with
 those of the centralised model.
 
-`--protocol` is any that `treetap serve --protocol` takes. `--window-ms` is the label holder's.
+`--protocol` is any that `treetap serve --protocol` takes. `--window-ms` is the label holder's, and `--decision-days`
+the retention of its decision log; 0: it keeps none.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
         "listen": "127.0.0.1:0",
         "gateway": "gateway",
         "window_ms": given.window_ms,
+        "decision_days": given.decision_days,
         "deadline_s": 60.0,
     }
     with serving(model, tables, given.key_bits, 0.0, more={"serve": table}) as federation:
@@ -218,6 +220,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=2)
     parser.add_argument("--key-bits", type=int, default=2048)
     parser.add_argument("--window-ms", type=float, default=200.0)
+    parser.add_argument("--decision-days", type=int, default=0)
     parser.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "treetap-serving")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()

@@ -120,6 +120,7 @@ ROWS = (
     _benchmark("sums-bins-8", f"{SUMS} --trees 10 20 50 100 --bins 8", README, 0.01),
     _benchmark("sums-drawn", f"{SUMS} --set synthetic --records 20000 --trees 100", LEAKS, 0.01),
     _benchmark("sums-leaks", f"{SUMS} {FOUR} --trees 1 10 20 100", LEAKS, 0.04, SETS),
+    _benchmark("left-sets", "left_sets.py --records 30000", LEAKS, 0.02, SETS),
     _benchmark("sums-least-5", f"{SUMS} {FOUR} --trees 20 100 --min-cell-records 5", COLUMNS, 1.0, SETS),
     _benchmark("sums-least-10", f"{SUMS} {FOUR} --trees 20 100 --min-cell-records 10", COLUMNS, 1.0, SETS),
     _benchmark("sums-least-20", f"{SUMS} {FOUR} --trees 20 100 --min-cell-records 20", COLUMNS, 1.0, SETS),

@@ -49,6 +49,8 @@ from treetap.errors import (
     UnknownJob,
     did_you_mean,
 )
+from treetap.process.together import ended
+from treetap.protocols.job_spec import parties_of
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.usage import measure
 from treetap.wire.disclosure import ByteCounts
@@ -163,8 +165,7 @@ class Returns:
             yield
         finally:
             if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await ended([task])
 
     def take_back(self) -> None:
         """Have the next attempt begin with the parties that are back, if any are."""
@@ -337,7 +338,7 @@ class Attempt:
 
     async def _train(self) -> None:
         spec, progress = self._submitted.spec, self._progress
-        roster = self._roster([spec.aggregator, *spec.feature_parties], progress)
+        roster = self._roster(self._submitted.members, progress)
         progress.phase("prepare")
         stored = await protocols.prepare(roster, self._submitted.prepare)
         model = stored.model
@@ -345,7 +346,7 @@ class Attempt:
         if spec.aggregator not in stored.published:
             if not stored.aligned:
                 progress.phase("align")
-                await align(roster, roster.names, spec.alignment)
+                await align(roster, parties_of(spec), spec)
             course = protocols.training(spec)
             plan = await course.plan(roster, spec, stored, progress)
             progress.grown(plan.first)

@@ -5,10 +5,14 @@ The coordinator calls the steps. It sees owners and node numbers, and the metric
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import Malformed
 from treetap.process.together import together
+from treetap.protocols.growth import sums_shared
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import TreeParams
@@ -27,7 +31,8 @@ async def grow_tree(
     1. The label holder sends the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties work on
        the root while messages still arrive.
     2. At each stage the feature parties send the candidate sums of the nodes to build,
-    3. the label holder chooses the splits, and sends their owners the winning candidates,
+    3. the label holder chooses the splits, and sends their owners the winning candidates.
+       Where sums are shared, the feature parties choose with it, by randomness that a dealer has sent meanwhile,
     4. their owners apply them,
     5. and the label holder applies its own, at once where it won all, and relays the children that may be split. When
        none may be, it computes the leaf weights;
@@ -56,15 +61,24 @@ async def _by_stages(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progres
     """Steps 1 to 5 of a tree in which others may take part; returns the label holder's answer that has finished it."""
     label_holder, features = spec.aggregator, taking_part(spec, tree)
     padded = params_as(spec, TreeParams).pad_trees  # type: ignore[type-abstract] # of either protocol
+    shared = sums_shared(spec)
     build, stage = [ROOT], 0
     while True:
         progress.stage(build[0].bit_length() - 1)  # the depth
-        sums = roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, stage)
+        ready: list[Coroutine[Any, Any, object]] = [
+            roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, stage)
+        ]
         if stage == 0:
-            await together(roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree), sums)
-        else:
-            await sums
-        answer = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)
+            ready.append(roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree))
+        if shared and features:
+            ready.append(roster.ask(spec.dealer, "deal", growth_pb2.Deal(nodes=build), tree, stage))
+        await together(*ready)
+        choosing = [roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)]
+        if shared and features:
+            choice = growth_pb2.ChooseShares()
+            choosing += [roster.ask(party, "choose_shares", choice, tree, stage) for party in features]
+            choosing.append(roster.ask(spec.dealer, "deal_again", growth_pb2.DealAgain(), tree, stage))
+        answer, *_ = await together(*choosing)
         if name_of(answer) == "chosen_splits":
             decisions = answered(label_holder, answer, "chosen_splits").decisions
             owners = dict.fromkeys(decision.owner for decision in decisions if decision.owner != label_holder)

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from treetap.coordinator import protocols
-from treetap.coordinator.protocols import PredictionCourse, align
+from treetap.coordinator.protocols import PredictionCourse, align, take_turns
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed
@@ -59,6 +59,7 @@ def opening_of(
         feature_parties=[party for party in (spec.aggregator, *spec.feature_parties) if party != recipient],
         records_file=request.records_file,
         alignment=spec.alignment,
+        join=spec.join,
         block=request.block or protocol.block,
         submission=submission,
         away_policy=policy,
@@ -69,7 +70,9 @@ def opening_of(
         attributions=request.attributions,
         evaluate=request.evaluate,
         serve=request.serve,
+        reasons=request.reasons,
         format=request.format,
+        look_up=request.look_up,
     )
     write_params(asked.completed(spec), getattr(opening.parameters, protocol.field))
     check_prediction(opening)
@@ -116,7 +119,8 @@ async def serve(
     """Score the records that clients request, block after block.
 
     1. The label holder waits for requests, a few seconds at a time, so that each step keeps its deadline.
-    2. The records requested so far are a block, which the protocol scores as any other.
+    2. The records requested so far are a block. Those that are new are looked up; what is left the protocol scores as
+       any other block.
 
     Serving ends with an error, when it is cancelled, or between two blocks: once a party that was away is back, or the
     label holder has its tables read again.
@@ -143,15 +147,23 @@ async def serve(
         progress.served = progress.served or loop.time() - began >= PROVEN_S
         if progress.ending:
             progress.settled.set()
+        if awaited.look_ups:
+            awaited.records = await _look_up(roster, opening, block)
         if awaited.records:
             await course.score(roster, opening, opened, block, progress)
             progress.served = True
-            block, waits = block + 1, 0
-        else:
-            waits += 1
+        block, waits = (block + 1, 0) if awaited.records or awaited.look_ups else (block, waits + 1)
         if awaited.reread and not progress.ending and loop.time() - began >= REREAD_S:
             log.info("%s has its tables read again: another attempt begins", label_holder)
             return
+
+
+async def _look_up(roster: Roster, opening: prediction_pb2.OpenModel, block: int) -> int:
+    """Have the label holder look up the new records of a block at the others; returns how many records are left."""
+    asking = roster.ask_all([opening.recipient], "look_up", round=block)
+    heard, _ = await together(asking, roster.ask_all(present(opening), "answer_look_ups", round=block))
+    left: serving_pb2.FoundRecords = answered(opening.recipient, heard[opening.recipient], "found_records")
+    return left.records
 
 
 def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:
@@ -194,13 +206,10 @@ async def answer(roster: Roster, opening: alignment_pb2.OpenPreview, progress: P
     progress.phase("align")
     counting, first = opening.answer == "count", opening.parties[0]
     plan = (count_turns if counting else turns)(len(opening.parties))
-    for number, turn in enumerate(plan):
-        progress.round(number, len(plan))
-        names = [opening.parties[place] for place in turn.places]
-        results = await roster.ask_all(names, turn.step, stage=turn.stage)
-        if turn.step == "count_ids":
-            progress.status.common.CopyFrom(check_common(first, answered(first, results[first], "counted_ids").common))
+    answers = await take_turns(roster, opening.parties, plan, progress.round)
     if counting:
+        counted = answered(first, answers["count_ids"], "counted_ids")
+        progress.status.common.CopyFrom(check_common(first, counted.common))
         _say(progress)
         return
     progress.phase("write")
@@ -226,15 +235,18 @@ async def open_models(
     """Have every party open the model, and align the records; returns the recipient's description of the model.
 
     If names are requested, every present feature party then sends its names to the label holder or withholds them.
+    If reasons are to be given, all number the columns of the model.
     """
     progress.phase("align")
     results = await roster.ask_all(roster.names, "open_model", opening)
     answers = {party: answered(party, result, "opened_model") for party, result in results.items()}
     progress.opened(answers)
-    await align(roster, roster.names, opening.alignment)
+    await align(roster, roster.names, opening)
     if opening.explain:
         naming = roster.ask_all(present(opening), "name_features")
         await together(roster.ask(opening.recipient, "take_names"), naming)
+    if opening.reasons:
+        await roster.ask_all(roster.names, "number_columns")
     opened: prediction_pb2.OpenedModel = answers[opening.recipient]
     return opened
 

@@ -14,25 +14,47 @@ from typing import Any, NamedTuple
 
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.errors import ConfigError, Malformed, ProtocolError
+from treetap.errors import ConfigError, Malformed, ProtocolError, refuse
+from treetap.names import MOST_KEYS
 from treetap.process.together import together
+from treetap.protocols.alignment import Plan as Turns
 from treetap.protocols.alignment import turns
-from treetap.protocols.job_spec import continued_from
+from treetap.protocols.job_spec import continued_from, parties_of
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import aligned_apart
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.metric_history import columns, merged, rows
-from treetap.wire.v2 import prediction_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2, setup_pb2, types_pb2
 
 
-async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:
+async def align(roster: Roster, parties: Sequence[str], job: setup_pb2.JobSpec | prediction_pb2.OpenModel) -> None:
     """Align the records of `parties`: the label holder, then the feature parties in the order of the job."""
-    if mode == "sorted-ids":
+    if job.alignment == "sorted-ids":
         sending = roster.ask_all(parties[1:], "send_digest")
         await together(sending, roster.ask(parties[0], "compare_digests"))  # the label holder compares
         return
-    for turn in turns(len(parties)):
-        names = [parties[place] for place in turn.places]
-        await roster.ask_all(names, turn.step, stage=turn.stage)
+    await take_turns(roster, parties, turns(len(parties), pairwise=aligned_apart(job)))
+
+
+async def take_turns(
+    roster: Roster, parties: Sequence[str], plan: Turns, shown: Callable[[int, int], None] = lambda _, __: None
+) -> dict[str, control_pb2.StepResult]:
+    """Have the parties take the turns of a plan for one key of their ids after another; returns the first's answers.
+
+    `shown`: takes the number of each turn, and that of all.
+    """
+    answers: dict[str, control_pb2.StepResult] = {}
+    for key in range(MOST_KEYS):
+        for number, turn in enumerate(plan):
+            shown(number, len(plan))
+            names = [parties[place] for place in turn.places]
+            results = await roster.ask_all(names, turn.step, round=key, stage=turn.stage)
+            if parties[0] in results:
+                answers[turn.step] = results[parties[0]]
+        agreed = answers.get("agree_ids")
+        if agreed is None or not answered(parties[0], agreed, "agreed_ids").another_key:
+            break
+    return answers
 
 
 @dataclass(frozen=True)
@@ -68,7 +90,7 @@ async def prepare(roster: Roster, job: setup_pb2.Prepare) -> Found:
     spec, body = job.spec, setup_pb2.Prepare(peers=roster.peers())
     body.MergeFrom(job)
     results = await roster.ask_all(roster.names, "prepare", body)
-    answers = {party: answered(party, result, "prepared") for party, result in results.items()}
+    answers = {party: answered(party, results[party], "prepared") for party in parties_of(spec)}
     if all(answer.without_columns for answer in answers.values()):
         raise ConfigError(
             f"no party has a feature: columns of table {spec.table!r} names none at {' and '.join(answers)}; write "
@@ -121,21 +143,23 @@ async def plan_rounds(
         Malformed: there are no rounds, or a party says that it has published a model whose rounds are not all stored.
     """
     progress.phase(phase)
-    names = [party for party in roster.names if party not in state.published]
+    names = [party for party in parties_of(spec) if party not in state.published]
     answers = await roster.ask_all(names, step)
     binned = answered(spec.aggregator, answers[spec.aggregator], "binned")
-    if not binned.rounds:
-        raise Malformed(f"{spec.aggregator} says that the job has no rounds")
-    if state.published and state.rounds < binned.rounds and not binned.stopped:
-        raise Malformed(
+    refuse(
+        (not binned.rounds, f"{spec.aggregator} says that the job has no rounds"),
+        (
+            state.published and state.rounds < binned.rounds and not binned.stopped,
             f"{' and '.join(sorted(state.published))} cannot have published a model of which the label holder has "
-            f"stored {state.rounds} of {binned.rounds} rounds; cancel the job and train again"
-        )
-    if binned.base_rounds >= binned.rounds or (binned.base_rounds and not continued_from(spec)):
-        raise Malformed(
+            f"stored {state.rounds} of {binned.rounds} rounds; cancel the job and train again",
+        ),
+        (
+            binned.base_rounds >= binned.rounds or (binned.base_rounds and not continued_from(spec)),
             f"{spec.aggregator} says that {binned.base_rounds} of {binned.rounds} rounds are those of the model from "
-            "which the job continues"
-        )
+            "which the job continues",
+        ),
+        kind=Malformed,
+    )
     return Plan(max(state.rounds, binned.base_rounds), binned.rounds, binned.stopped, binned.own_rounds)
 
 

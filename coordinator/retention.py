@@ -9,7 +9,6 @@ An operator who names finished trainings or damaged jobs gives them up.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -20,6 +19,7 @@ from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.waiting import Waiting
 from treetap.errors import BadInput, Conflict, TreetapError
+from treetap.process.together import within
 from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2
 
@@ -140,16 +140,12 @@ class Statuses:
             if status.state not in UNDER_WAY or (self.closing() and status.state == "waiting"):
                 return
             if status.state == "waiting":
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1.0):
-                        await self.waiting.moved()
+                await within(1.0, self.waiting.moved())
                 continue
             if job not in self.running:
                 continue
             progress, task = self.progress[job], self.running[job]
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await progress.changed()
+            await within(1.0, progress.changed())
             over = progress.status.state not in UNDER_WAY
             await asyncio.wait({task}, timeout=None if over else 0.2)  # the end of a job is sent at once
 

@@ -29,8 +29,9 @@ from treetap.errors import (
     did_you_mean,
 )
 from treetap.names import NAME
+from treetap.process.together import ended
 from treetap.protocols.agreement import Request, new_submission
-from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
+from treetap.protocols.job_spec import check_continuation, check_spec, continued_from, parties_of, processes_of
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
 #: Most digits of a nonce: those of 64 bits.
@@ -118,11 +119,11 @@ class Submissions:
         spec = setup_pb2.JobSpec()
         spec.CopyFrom(asked)
         check_spec(spec)
-        self._parties.check([spec.aggregator, *spec.feature_parties])
+        self._parties.check(processes_of(spec))
         spec.base_submission = ""
         if name := continued_from(spec):
             base = self._trained(name)
-            check_continuation(spec, base.protocol, base.members, base.wire)
+            check_continuation(spec, base.protocol, base.spec, base.wire)
             spec.base_submission = base.submission
         return spec
 
@@ -177,10 +178,8 @@ async def _answers(roster: Roster, spec: setup_pb2.JobSpec) -> AsyncIterator[lis
                     answers.append(_fault(party, fault))
             yield answers
     finally:
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-    if len(bare) == len(roster.names):
+        await ended(asked)
+    if len(bare) == len(parties_of(spec)):
         nothing = f"no party has a feature: columns of table {spec.table!r} names none at {' and '.join(bare)}"
         yield [jobs_pb2.Checked(party=spec.aggregator, error=nothing, bad_input=True)]
 

@@ -22,6 +22,7 @@ from treetap.coordinator.attempt import Parties
 from treetap.coordinator.runtime.job_record import Submitted
 from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import Interrupted, Overloaded, Pending, TreetapError
+from treetap.process.together import ended
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -192,9 +193,7 @@ class Questions:
     async def close(self) -> None:
         """Ask no more about any job."""
         tasks, self._tasks = list(self._tasks.values()), {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(tasks)
 
     async def _ask(self, job: str, submitted: Submitted, attempt: int, tell: Callable[[str], None]) -> None:
         """Return once no people are to decide, as far as is known; an error of ours is the attempt's to tell."""

@@ -78,6 +78,8 @@ def experiment(
     """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
     logs.quiet_grpc()
     servers.begin()
+    import_numpy()
+    leave_out_pandas()
     from treetap.lab.experiment.command import run_file
 
     run_file(

@@ -28,11 +28,13 @@ from treetap.lab.experiment.file_tables import AuditTable, DataTable, PartyTable
 from treetap.lab.experiment.joined_table import read_table
 from treetap.lab.experiment.results import Results, RunResult
 from treetap.lab.experiment.run import run_seed
+from treetap.lab.experiment.side_by_side import add_other, by_privacy
 from treetap.lab.local_federation import clean_end, keep_table, working_folder
 from treetap.models.durable import make_ignored_folder
 from treetap.neural.params import SplitnnParams
 from treetap.pages.printing import print_section
 from treetap.pages.section import Section
+from treetap.pages.section import Table as Grid
 from treetap.pages.section import Text as Sentence
 from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
 from treetap.protocols.libraries import require_library
@@ -131,6 +133,7 @@ def run(
         if not as_json:
             introduce(experiment, table)
         result = run_seed(experiment, table, 0, folder / "federation", ALGORITHMS[protocol])
+        add_other(result, experiment, table, folder)
         second = experiment.in_order[1]
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
         kept = None if result.audit_report is None else Path(result.audit_report)
@@ -258,7 +261,23 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
                 terminal.out.print(terminal.text(f"{name}: {fault}"))
         for advice in to_do(document).values():
             terminal.out.print(terminal.text(advice))
-        terminal.out.print()
+    print_by_privacy(by_privacy([run]))
+
+
+def print_by_privacy(parts: Sequence[Grid | Sentence]) -> None:
+    """Print the rows of both words in few lines, and what is said of them."""
+    terminal.out.print()
+    for part in parts:
+        if isinstance(part, Sentence):
+            terminal.out.print(terminal.text(str(part)))
+            continue
+        table = Table(
+            *part.heads, box=None, pad_edge=False, header_style="", title=part.label, min_width=len(part.label)
+        )
+        table.title_justify, table.title_style = "left", "bold"
+        for row in part.rows:
+            table.add_row(*map(str, row))
+        terminal.out.print(table)
 
 
 def learned_table(verdicts: Sequence[Verdict]) -> Table:

@@ -27,6 +27,7 @@ from treetap.attacks.advice.names import toml, toml_key
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
+from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.lab import servers
 from treetap.models.durable import is_used, make_folder, make_ignored_folder, write_whole, writing_whole
@@ -34,12 +35,24 @@ from treetap.party.policy import merged
 from treetap.process.config import TlsConfig
 from treetap.process.fork_server import FORKS, Child
 from treetap.process.limits import heed_signals, name_process
+from treetap.protocols.job_spec import SHARED
 from treetap.wire.ports import Role
 
+#: The dealer of a federation's shared sums, and what a report says of it.
+DEALER = "dealer"
+STAND_IN = (
+    "the dealer is a stand-in: on one machine whoever runs the parties can read what it deals; between companies an "
+    "organisation that is none of the parties' runs it"
+)
 #: Seconds that a process may take until it serves.
 START_S = 60.0
 #: Seconds that a process may take to end after SIGTERM.
 STOP_S = 10.0
+
+
+def dealer_of(job: JobTable) -> str:
+    """The stand-in that deals for a job of one machine; empty where its sums are not shared."""
+    return DEALER if job.sums == SHARED else ""
 
 
 @contextmanager
@@ -103,6 +116,7 @@ class LocalFederation:
         coordinator: further keys of the coordinator's configuration file.
         options: further arguments of every process's command, such as `--log-format json`.
         reached: address at which a party listens → the address that the others call; by default the same.
+        dealer: True for one more process, which may deal for jobs with shared sums; it is a stand-in (`STAND_IN`).
     """
 
     def __init__(
@@ -112,8 +126,10 @@ class LocalFederation:
         coordinator: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
         reached: Callable[[str], str] | None = None,
+        *,
+        dealer: bool = False,
     ) -> None:
-        self._reached = reached
+        self._reached, self._dealers = reached, [DEALER] if dealer else []
         self._coordinator, self._options = dict(coordinator or {}), tuple(options)
         self.folder = folder.resolve()
         self._parties = dict(parties)
@@ -127,11 +143,11 @@ class LocalFederation:
             make_folder(self.folder / "certs")
             create_authority(self.folder / "certs")
             others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
-            self._certify({**dict.fromkeys(self._parties, Role.PARTY), **others})
-            for name, settings in self._parties.items():
-                self._configure(name, {**settings})
-                self._spawn(name, "party")
-            for name in self._parties:
+            self._certify({**dict.fromkeys((*self._parties, *self._dealers), Role.PARTY), **others})
+            for name in (*self._parties, *self._dealers):
+                self._configure(name, {**self._parties.get(name, {})})
+                self._spawn(name, self._kind(name))
+            for name in (*self._parties, *self._dealers):
                 address = self._await_address(name)
                 self.addresses[name] = address if self._reached is None else self._reached(address)
             self._configure("coordinator", {**self._coordinator, "parties": self.addresses})
@@ -191,10 +207,11 @@ class LocalFederation:
 
     def restart(self, name: str) -> None:
         """Start a party or the coordinator again on its state and its ports."""
-        kind = "coordinator" if name == "coordinator" else "party"
-        settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in self._parties}}
-        if kind == "party":
-            settings = {**self._parties[name]}
+        kind = self._kind(name)
+        called = (*self._parties, *self._dealers)
+        settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in called}}
+        if kind != "coordinator":
+            settings = {**self._parties.get(name, {})}
         if name in self.serving:
             settings["serve"] = {**settings["serve"], "listen": self.serving[name]}
         self._configure(name, settings, self.addresses[name])
@@ -213,7 +230,8 @@ class LocalFederation:
     def _certify(self, roles: Mapping[str, Role]) -> None:
         certs = self.folder / "certs"
         for name, role in roles.items():
-            issue(certs, name, role, hosts=["127.0.0.1"], days=30)
+            # each party stands for an organisation of its own, as it will be one on hosts of their own
+            issue(certs, name, role, ["127.0.0.1"], days=30, organisation=name if role is Role.PARTY else "")
         for path in certs.iterdir():
             path.chmod(0o600)  # certificates too: nothing of a federation here is for others on this host
 
@@ -225,7 +243,9 @@ class LocalFederation:
         folder = self.folder / name
         make_folder(folder)
         common = {"name": name, "listen": listen, "state": "state", "tls": self._tls(name)}
-        if name in self._parties:
+        if name in self._dealers:
+            common["organisation"] = name
+        if name in (*self._parties, *self._dealers):
             # what lets it take part: all others, and any of them with a label as label holder
             others = {party: given for party, given in self._parties.items() if party != name}
             labelled = [
@@ -233,11 +253,18 @@ class LocalFederation:
                 for party, given in others.items()
                 if any("label" in it for it in given.get("tables", {}).values())
             ]
-            people = {"label_holders": labelled, "peers": list(others)}
+            # a dealer has no sums of its own to open, and tables that a party gets later may have labels
+            holders = list(others) if name in self._dealers else labelled
+            people = {"label_holders": holders, "peers": list(others)}
+            people |= {"dealers": self._dealers} if self._dealers else {}
             policy = merged({"people": people}, settings.get("policy", {}))
             write_whole(folder / "policy.toml", to_toml(policy).encode())
             settings = {**settings, "policy": "policy.toml"}
         write_whole(folder / "config.toml", to_toml({**common, **settings}).encode())
+
+    def _kind(self, name: str) -> str:
+        """The command that serves a process."""
+        return "dealer" if name in self._dealers else "party" if name in self._parties else "coordinator"
 
     def _spawn(self, name: str, kind: str) -> None:
         option = [] if kind == "gateway" else ["--config"]

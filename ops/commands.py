@@ -104,9 +104,9 @@ def forget(
 ) -> None:
     """Forget persons: take their records out of this party's state folder, and name what that does not reach.
 
-    Reached are predictions, previews, scores, the link of transcripts to rows of the table, hashes of ids, counts of
-    queries, and noisy labels. Not reached, and named: models, partners, back-ups, your own tables. Of several id
-    columns an id is the text of each after its length in bytes and a colon: 1:a2:bc.
+    Reached are predictions, previews, scores, the link of transcripts to rows of the table, hashes of ids, also of
+    decisions, counts of queries, and noisy labels. Not reached, and named: models, partners, back-ups, your own tables.
+    Of several id columns an id is the text of each after its length in bytes and a colon: 1:a2:bc.
 
     Stop the party and end its unfinished jobs first. After an interruption run the same command again. The ledger notes
     how many ids, when, and which transcripts went; nothing more.
@@ -131,10 +131,7 @@ def forget(
 def _show(outcome: Forgotten) -> None:
     from treetap import terminal
 
-    table = terminal.table("file", "kind", "records", "also")
-    for place, (kind, records, also) in outcome.files.items():
-        table.add_row(*map(terminal.text, (place, kind, str(records), also)))
-    terminal.out.print(table)
+    terminal.print_table(("file", "kind", "records", "also"), ((place, *said) for place, said in outcome.files.items()))
     for job in outcome.removed:
         terminal.out.print(terminal.text(f"transcripts/{job}: removed"), soft_wrap=True)
     done = "would be forgotten" if outcome.dry else "are forgotten"

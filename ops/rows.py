@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from treetap.commands.lazy import OPERATE, PARTY, PRIVACY, Row
 
+CERTS = Row("treetap.ops.certs.cli", "A private certificate authority for a federation.", PARTY)
+DECISIONS = Row(
+    "treetap.ops.decisions",
+    "What a label holder that serves has answered to whom, and what it refused: its decision log.",
+    PRIVACY,
+)
 NEW = Row("treetap.ops.new.cli", "Folders of a federation, or of one of its processes, to start from.", PARTY)
 DOCTOR = Row(
     "treetap.ops.commands",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import replace
 from itertools import combinations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from treetap.errors import ConfigError, Malformed, Refused
-from treetap.names import NAME, clash
+from treetap.names import AUTHORITY_KEY, NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from treetap.protocols.messages import Members, OpensSums
     from treetap.trees.withholding import Withholding
 
+log = logging.getLogger(__name__)
 #: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one; what is
 #: none of these is not shown, as it may have a password.
 Elsewhere = Annotated[
@@ -58,6 +60,12 @@ class ServeConfig(Strict):
     """Most records that wait for a round; a request beyond that is refused."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
     """Longest wait for an answer, in seconds; a client may ask for less."""
+    refused: str = ""
+    """The class that reasons are about, which a model served with reasons must have; without it the second of two. Of a
+    regression they are about higher values.
+    """
+    decision_days: Annotated[int, Field(ge=0, le=36_525)] = 0
+    """Days for which the decision log keeps a line, at least `min_decision_days` of the policy; 0: there is no log."""
 
     @model_validator(mode="after")
     def _possible(self) -> ServeConfig:
@@ -171,6 +179,10 @@ class PartyConfig(WorkerSettings, Relayed):
         """The names of the tables of this configuration and of those that its folder of tables has now."""
         return [*self.tables, *(name for name in self._described() if NAME.match(name) and name not in self.tables)]
 
+    def id_rules(self) -> set[tuple[str, ...]]:
+        """The rules of the tables whose ids are written in another form; see `normalise`."""
+        return {table.rules for table in map(self.table, self.table_names()) if table and table.rules}
+
     def misnamed(self) -> list[str]:
         """Files of the folder of tables whose names are none of a table, so that no job can name them."""
         return [f"{name}.toml" for name in self._described() if not NAME.match(name)]
@@ -226,6 +238,16 @@ class PartyConfig(WorkerSettings, Relayed):
                 party=self.name,
             )
 
+    def check_decisions(self) -> None:
+        """Raise `ConfigError` if `[serve]` keeps decisions for fewer days than the policy asks for."""
+        least = self.policy.people.min_decision_days
+        if self.serve is not None and self.serve.decision_days < least:
+            raise ConfigError(
+                f"serve.decision_days = {self.serve.decision_days}: {self.name}'s policy says min_decision_days = "
+                f"{least} under [people]; write decision_days = {least} under [serve], and start {self.name} again",
+                party=self.name,
+            )
+
     def under(self, policy: Policy) -> PartyConfig:
         """A copy of this configuration with another policy."""
         config = self.model_copy()
@@ -233,17 +255,61 @@ class PartyConfig(WorkerSettings, Relayed):
         return config
 
 
-def read(path: Path) -> PartyConfig:
-    """Read the file; relative paths in it are relative to its folder.
+#: Keys of a party's file that a dealer's has not.
+_OF_DATA = frozenset(
+    {
+        *("tables", "tables_folder", "tables_folder_sources", "data", "serve", "defences", "optimizer"),
+        *("engine", "cluster"),
+    }
+)
+
+
+class DealerConfig(PartyConfig):
+    """The configuration that `treetap dealer --config` reads: a party's, without data."""
+
+    organisation: Annotated[str, Field(min_length=1)]
+    """The organisation that runs it, as its certificate names it (field O); that of none of the parties."""
+
+    @model_validator(mode="after")
+    def _without_data(self) -> DealerConfig:
+        if held := sorted(self.model_fields_set & _OF_DATA):
+            raise ValueError(f"{', '.join(held)}: a dealer has no data of its own, and serves nobody; leave it out")
+        return self
+
+    def check_alone(self) -> None:
+        """Raise `ConfigError` for another organisation than the certificate's, and where the authority's key lies here.
+
+        A dealer that only its own host can call gets a warning.
+        """
+        if not self.insecure and (shown := self.transport().organisation) != self.organisation:
+            raise ConfigError(
+                f"organisation = {self.organisation!r}: the certificate names {shown or 'none'!r} (field O); have one "
+                f"issued by --organisation {self.organisation!r}",
+                party=self.name,
+            )
+        if on_loopback(self.listen):
+            log.warning("this dealer is a stand-in: its host is that of the parties, who could read what it deals")
+            return
+        if self.tls is not None and (key := self.tls.ca.parent / AUTHORITY_KEY).exists():
+            raise ConfigError(
+                f"{key}: who holds the authority's key can pose as any process, and a dealer's organisation holds "
+                "none; keep it elsewhere",
+                party=self.name,
+            )
+
+
+def read(path: Path, kind: type[PartyConfig] = PartyConfig) -> PartyConfig:
+    """Read the file, of a party or a dealer; relative paths in it are relative to its folder.
 
     Raises:
         ConfigError: it has a fault, or the state folder holds what this version does not read.
     """
-    config = PartyConfig.from_file(path)
+    config = kind.from_file(path)
     check_state(config.state)
     if config.policy_file is not None:
         config = config.under(load(config.policy_file, Policy))
     config.check_apart()
+    config.check_decisions()
     config.check_withdrawing()
     return config
 

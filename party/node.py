@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from treetap import logs
 from treetap.errors import (
     Conflict,
+    Disputed,
     Interrupted,
     Malformed,
     OutOfOrder,
@@ -24,7 +25,8 @@ from treetap.errors import (
 )
 from treetap.names import NAME
 from treetap.native import arithmetic
-from treetap.party.config import PartyConfig
+from treetap.party.config import DealerConfig, PartyConfig
+from treetap.party.dealer.trust import check_dealer
 from treetap.party.runtime.attempts import (
     LAST_STEPS,
     SUBMISSIONS,
@@ -43,10 +45,11 @@ from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.process.limits import collect_ended
+from treetap.process.together import ended
 from treetap.protocols.agreement import check_peer
 from treetap.wire.disclosure import bytes_by_class, bytes_by_class_of
 from treetap.wire.frame import name_of, result
-from treetap.wire.ports import Dialer
+from treetap.wire.ports import ORGANISATION, Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 if TYPE_CHECKING:
@@ -83,7 +86,12 @@ class PartyNode:
         self._recorders = recorders
         self._store = Store(config.state)
         self._attempts = Attempts(ledger_of(config.state))
-        self.served_models = ServedModels(config, self._metrics)  #: answers clients of served models
+        decisions = None
+        if config.serve is not None and config.serve.decision_days:
+            from treetap.party.serving.decisions import DecisionLog  # most parties keep none
+
+            decisions = DecisionLog(config.name, config.state, config.serve.decision_days, offload)
+        self.served_models = ServedModels(config, self._metrics, decisions)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -223,6 +231,9 @@ class PartyNode:
         check_peer(message.job, self.config.name, caller, session.context.outbox.job_digest, message.job_digest)
         if not name_of(message):
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
+        session.organisations[caller] = ORGANISATION.get()
+        if caller == (spec := session.request.setup.prepare.spec).dealer:
+            check_dealer(self.config.name, spec, {**session.organisations, self.config.name: self._organisation})
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message, content)
         return exchange_pb2.Receipt()
@@ -231,9 +242,7 @@ class PartyNode:
         """End all sessions; what is on disk stays."""
         for session in list(self._sessions.values()):
             await self._end(session)
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await ended(self.tasks)
         self._recorders.close_all()
 
     async def _done(
@@ -243,8 +252,10 @@ class PartyNode:
         kind = name_of(request)
         try:
             answer = await conduct(request)
-        except TreetapError:  # the error of an opening tells as much as its answer
+        except TreetapError as error:  # the error of an opening tells as much as its answer
             session.charge()
+            if isinstance(error, Disputed):
+                self._dispute(session, error)
             raise
         if kind in LAST_STEPS:
             with disk_faults(self.config.name, kind):
@@ -253,6 +264,15 @@ class PartyNode:
         if not told.keys() <= UNCHARGED:
             session.charge()
         return answer
+
+    def _dispute(self, session: Session, error: Disputed) -> None:
+        """At the label holder: note that a check of a peer's numbers ends the attempt, before anybody hears of it."""
+        from treetap.party.approvals.openings import dispute  # of few jobs
+
+        opening, context = session.request.setup.prepare, session.context
+        if opening.spec.aggregator == self.config.name:
+            with disk_faults(self.config.name, "approvals"):
+                dispute(self.approvals, context.job, opening, context.digest, session.coordinator, str(error))
 
     def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""
@@ -345,6 +365,11 @@ class PartyNode:
         session.check_attempt(request.attempt)
         return session
 
+    @property
+    def _organisation(self) -> str:
+        """This party's own, by its certificate as it is now."""
+        return self.config.transport().organisation
+
     def _unknown(self, job: str) -> UnknownJob:
         """The error of a job that is not here, or is another caller's: the caller cannot tell which."""
         return UnknownJob(f"{self.config.name} holds no job {job!r}; was it restarted? resume the job")
@@ -403,9 +428,11 @@ class PartyNode:
                     session = None
                 if leave.discard or leave.ends:
                     self.approvals.end(caller, request.job, leave.submission)
+                # a dealer has no model, and its marks serve until the job ends
+                gone = leave.discard or (leave.ends and isinstance(self.config, DealerConfig))
                 if session is not None:
-                    await self._end(session, leave.submission if leave.discard else None)
-                elif leave.discard:
+                    await self._end(session, leave.submission if gone else None)
+                elif gone:
                     self._store.job(request.job).discard(leave.submission)
                 if leave.discard:
                     self.served_models.forget(request.job)

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 from treetap.errors import BadInput, Refused, TreetapError, naming
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
-from treetap.party.config import PartyConfig, check_members
+from treetap.party.config import DealerConfig, PartyConfig, check_members
+from treetap.party.dealer.trust import check_apart
 from treetap.party.defences.checks import check_own
 from treetap.party.policy import Policy
 from treetap.party.protocols import role_for_prediction, role_for_training
@@ -35,7 +36,7 @@ from treetap.protocols.alignment import check_preview, members_of_preview, rows_
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.protocols.libraries import require_library
-from treetap.protocols.messages import Members, MessageRow, members_of, sent_by
+from treetap.protocols.messages import LEFT, Members, MessageRow, members_of, sent_by
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.frame import Opening, content_of, filled
@@ -88,7 +89,7 @@ class Opener:
         context.costs.begin(request.job, request.attempt, request.trace.hex())
         context.mailbox.expect(expected_of(kind_of_job.rows(opening), name, role.sizes))
         owed = [] if kind_of_job.charges_itself else [kind_of_job.charged]
-        others = frozenset(members.parties) - {name}
+        others = frozenset(members.processes) - {name}
         return Session(context, role, caller, others, content, submission, request, owed)
 
     def admitted(self, caller: str, request: control_pb2.StepRequest, kind: str) -> tuple[Members, bytes, JobLedger]:
@@ -99,7 +100,7 @@ class Opener:
         kind_of_job, config, name = KINDS[kind], self.config, self.config.name
         opening = kind_of_job.content(request)
         members = kind_of_job.members(opening, caller)
-        if name not in members.parties:
+        if name not in members.processes:
             raise Refused(f"{name} is not a party of job {request.job}")
         for peer in opening.peers:
             if peer.name != name:
@@ -198,7 +199,7 @@ class Kind:
 
 
 def _check_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
-    for check in checks_of_training(config, opening.spec, members):
+    for check in checks_of_training(config, opening, members):
         check()
 
 
@@ -208,21 +209,26 @@ def _training_role(opener: Opener, context: StepContext, opening: setup_pb2.Prep
     return role
 
 
-def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Members) -> Iterator[Check]:
+def checks_of_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> Iterator[Check]:
     """Checks of a training against a party's policy and file, each of which raises for itself.
 
     Raises:
         BadInput: the job is none that any party could do.
     """
-    name, policy = config.name, config.policy
+    name, policy, spec = config.name, config.policy, opening.spec
     check_spec(spec)
     protocol, key = training(training_name(spec)), KeyKind.of(spec)
     yield lambda: check_members(config, members, protocol.opens_sums)
+    yield lambda: check_apart(config, opening)
+    if isinstance(config, DealerConfig):  # what follows is of parties, which have tables
+        yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
+        return
     if protocol.one_role:
         yield lambda: policy.check(name, "min_label_parties", len(members.parties))
-    spared = "withheld_spaces" if name == spec.aggregator else "expansion_order"  # switches of the other role
+    # switches of the other role
+    spared = ("withheld_spaces", "left_join") if name == spec.aggregator else ("expansion_order",)
     for needed in protocol.permissions(spec):
-        if needed != spared:
+        if needed not in spared:
             yield partial(policy.check, name, needed, True)
     if protocol.grows_trees:
         yield lambda: policy.check_key(name, key)
@@ -258,6 +264,8 @@ def _check_prediction(config: PartyConfig, opening: prediction_pb2.OpenModel, me
     name = prediction_name(opening)
     check_members(config, members, prediction(name).opens_sums)
     config.policy.check_proof(config.name, opening.alignment, len(members.parties))
+    if opening.join == LEFT and config.name != opening.recipient:
+        config.policy.check(config.name, "left_join", True)
     config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
     require_library(name, prediction(name), at_party=True)
 
@@ -367,7 +375,7 @@ def _check_policy(opener: Opener, ledger: JobLedger, job: setup_pb2.Prepare) -> 
     """Raise one error with all that the policy, the file and the ledger have against a job."""
     config, name = opener.config, ledger.occasion.job
     members = members_of(job.spec, ledger.occasion.coordinator)
-    if config.name not in members.parties:
+    if config.name not in members.processes:
         raise Refused(f"{config.name} is not a party of job {name}")
     check_spec(job.spec)
     opens_sums = training(training_name(job.spec)).opens_sums
@@ -383,7 +391,7 @@ def _check_policy(opener: Opener, ledger: JobLedger, job: setup_pb2.Prepare) -> 
     faults: list[BadInput | Refused] = []
     admitted: Check = partial(check_members, config, members, opens_sums)
     of_partners: Check = partial(KINDS["prepare"].check_partners, ledger, job)
-    for check in (*addresses, admitted, of_partners, *checks_of_training(named, job.spec, members)):
+    for check in (*addresses, admitted, of_partners, *checks_of_training(named, job, members)):
         try:
             check()
         except (BadInput, Refused) as fault:

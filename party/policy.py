@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import field_validator, model_validator
 
 from treetap.errors import Refused, did_you_mean
-from treetap.names import ALL, CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
+from treetap.names import ALL, CLIENTS, COORDINATORS, DEALERS, KINDS, NAME, PARTIES
 from treetap.party.policy_tables import (
     PLACES,
     ColumnPolicy,
@@ -46,7 +46,7 @@ PERMISSIVE: Mapping[str, Mapping[str, Any]] = {
         "pivodl_as_published": True,
         "noised_sums": True,
     },
-    "columns": {"min_common_records": 1, "category_partitions": True, "withheld_spaces": True},
+    "columns": {"min_common_records": 1, "category_partitions": True, "withheld_spaces": True, "left_join": True},
     "networks": {"reproducible": True},
     "emits": {
         name: ["parties"]
@@ -69,7 +69,8 @@ def merged(*policies: Mapping[str, Any]) -> dict[str, Any]:
 class Policy(PolicyTable):
     """The rules: `treetap.party.setup.steps` applies `label_holders` and `peers`, which name no coordinator.
 
-    Receivers in `emits`: names of certificates, "coordinators", "parties" that the policy names, "clients", "*".
+    Receivers in `emits`: names of certificates, "coordinators", "parties" or "dealers" that the policy names,
+    "clients", "*".
     """
 
     people: PeoplePolicy = PeoplePolicy()
@@ -87,7 +88,8 @@ class Policy(PolicyTable):
     partners: dict[ProcessName | Literal["*"], Partner] = {}
     """Limits on a partner, by its name; "*" has those of all parties without a table of their own."""
     emits: dict[str, list[str]] = {}
-    """Receivers by disclosure class: certificate names, "parties", "coordinators", "clients" or "*". A class that is
+    """Receivers by disclosure class: certificate names, "parties", "coordinators", "dealers", "clients" or "*". A class
+    that is
     not named keeps its default.
     """
 
@@ -102,7 +104,7 @@ class Policy(PolicyTable):
                 if receiver not in (EVERYBODY, *KINDS) and not NAME.match(receiver):
                     raise ValueError(
                         f"{name}: {receiver!r} is no receiver: the name of a certificate, {COORDINATORS!r}, "
-                        f"{PARTIES!r}, {CLIENTS!r} or {EVERYBODY!r}"
+                        f"{PARTIES!r}, {DEALERS!r}, {CLIENTS!r} or {EVERYBODY!r}"
                     )
         return emits
 
@@ -190,8 +192,9 @@ class Policy(PolicyTable):
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """True if a disclosure class may go to `to`; `client` as for `check_emits`."""
         people = self.people
-        named = to in people.label_holders or to in people.peers
-        kind = CLIENTS if client else COORDINATORS if to in people.coordinators else PARTIES if named else EVERYBODY
+        named = {COORDINATORS: people.coordinators, PARTIES: (*people.label_holders, *people.peers)}
+        named |= {DEALERS: people.dealers}
+        kind = CLIENTS if client else next((kind for kind, names in named.items() if to in names), EVERYBODY)
         own = EVERYBODY if to in KINDS else to  # a certificate from elsewhere may name a kind: that is not its rule
         return not {EVERYBODY, kind, own}.isdisjoint(self.emits.get(name, CLASSES[name].default_receivers))
 

@@ -98,6 +98,10 @@ class PeoplePolicy(PolicyTable):
     """Parties that may open sums over this party's columns, or get its directions and scores in predictions."""
     peers: list[ProcessName] = []
     """Other parties that may be in a job with this one. Its own name may stand there too."""
+    dealers: Annotated[list[ProcessName], Need("takes no part in a job whose shared sums {value!r} deals for")] = []
+    """Processes that may deal the randomness of jobs with sums = "shared". Each is of an organisation of its own: with
+    one of two parties it opens what they keep as shares.
+    """
     addresses: dict[ProcessName | Literal["*"], list[Reachable]] = {}
     """Peer = list of networks, hosts or HOST:PORT at which it may be called, "*" = those of all other peers: a
     coordinator names the addresses, and others are refused before they are called. Networks cover no names.
@@ -108,6 +112,8 @@ class PeoplePolicy(PolicyTable):
     """Label holder of trees, or party of PIVODL, beside `record`: also keep the sums that it opens, from which an audit
     attacks the other parties' columns.
     """
+    min_decision_days: Annotated[int, Field(ge=0, le=36_525)] = 0
+    """Label holder with `[serve]`: fewest days for which its decision log keeps a line; 0: it needs none."""
 
     @model_validator(mode="after")
     def _together(self) -> PeoplePolicy:
@@ -118,7 +124,9 @@ class PeoplePolicy(PolicyTable):
             )
         if self.approval == "manual" and not self.approvers:
             raise ValueError('approval = "manual", but nobody could approve a job: name approvers')
-        for name in (*self.label_holders, *self.peers):
+        for name in {*self.dealers} & {*self.label_holders, *self.peers}:
+            raise ValueError(f"{name!r} is under dealers: a dealer is never a party, take it out of one")
+        for name in (*self.label_holders, *self.peers, *self.dealers):
             if name in self.coordinators:
                 raise ValueError(f"{name!r} is under coordinators: a coordinator is never a party, take it out of one")
         return self
@@ -266,6 +274,11 @@ class ColumnPolicy(PolicyTable):
     """
     withheld_spaces: Annotated[bool, Need('takes no part in a job with instance_spaces = "withheld"')] = False
     """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
+
+    left_join: Annotated[bool, Need('takes no part in a job with join = "left"')] = False
+    """Feature party: take part with `join = "left"`: whether a person is in this party's table then goes into the
+    score, and the label holder sees what difference it makes.
+    """
 
     @property
     def splits_categories(self) -> bool:

@@ -11,8 +11,9 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treetap.party.config import PartyConfig
+from treetap.party.config import DealerConfig, PartyConfig
 from treetap.party.runtime.context import Role, StepContext
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.v2 import setup_pb2
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 LABEL_HOLDER, FEATURE_PARTY, ONE_ROLE = "label_holder.LabelHolder", "feature_party.FeatureParty", "party.Party"
+#: The dealer of shared sums, of whatever protocol.
+DEALER = "treetap.party.dealer", "dealer.Dealer"
 #: Name of a training protocol → the package of its roles.
 TRAINING: Mapping[str, str] = {
     "boosting": "treetap.party.boosting",
@@ -39,8 +42,11 @@ PREDICTION: Mapping[str, str] = {
 
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
-    """The role of this party in a training job that `check_spec` has passed."""
+    """The role of this process in a training job that `check_spec` has passed."""
     name = training_name(spec)
+    if isinstance(config, DealerConfig):
+        dealer: Role = _role(*DEALER)(context, spec)
+        return dealer
     own = LABEL_HOLDER if spec.aggregator == config.name else FEATURE_PARTY
     role: Role = _role(TRAINING[name], ONE_ROLE if training(name).one_role else own)(config, context, spec)
     return role
@@ -51,7 +57,8 @@ def roles_for_training(name: str) -> Mapping[str, type]:
     package = TRAINING[name]
     if training(name).one_role:
         return {"party": _role(package, ONE_ROLE)}
-    return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY)}
+    dealing = {"dealer": _role(*DEALER)} if Feature.SHARED in training(name).capabilities else {}
+    return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY), **dealing}
 
 
 def role_for_prediction(job: PredictionJob) -> Role:

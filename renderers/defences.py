@@ -164,6 +164,14 @@ DEFENCES: tuple[Defence, ...] = (
         Feature.MIN_CELL_RECORDS,
     ),
     Defence(
+        "min_side_records",
+        "columns",
+        _FEATURE_PARTY,
+        "no split of the party leaves few drawn records on a side, which is found on shares",
+        "party/growth/shared_choice.py",
+        Feature.MIN_SIDE_RECORDS,
+    ),
+    Defence(
         "column_privacy",
         "columns",
         _FEATURE_PARTY,

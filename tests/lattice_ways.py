@@ -17,8 +17,9 @@ from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_ways import Needs, Way
 from treetap.party.growth import lattice_sums, lattice_values
 from treetap.protocols.key_options import LATTICE
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Instances of a test that are carried out on a lattice too whenever all tests are.
 EVERY_TIME = 2
@@ -35,6 +36,18 @@ def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
     patch.setattr(lattice_values, "way_of", way_of)
     patch.setattr(lattice_sums, "way_of", way_of)
     return chosen
+
+
+def predict_by_eini(patch: pytest.MonkeyPatch) -> None:
+    """Have predictions that would be interactive carried out by Fed-EINI, as models without spaces need."""
+    predict = Federation.predict
+
+    async def encrypted(federation: Federation, request: jobs_pb2.PredictRequest) -> Any:
+        if request.parameters.WhichOneof("protocol") in (None, "interactive"):
+            request.parameters.CopyFrom(predict_request("eini", key_bits=1024).parameters)
+        return await predict(federation, request)
+
+    patch.setattr(Federation, "predict", encrypted)
 
 
 def instances(features: Sequence[Callable[..., Any]], *, of_forests: bool) -> Iterator[Any]:

@@ -1,8 +1,8 @@
 """An independent, naive trainer: what every tree protocol must equal, node for node.
 
 Plain Python loops over raw columns; no histogram, no sibling subtraction, no array arithmetic. From the library it
-takes the parameters and the number of fraction bits, nothing else. It follows the order of operations that the library
-documents, so that gains that tie there tie here.
+takes the parameters and the number of fraction bits, nothing else. Loss changes are compared as fractions; where the
+library compares floats, these follow the order of operations that it documents, so that gains that tie there tie here.
 
 It also reports what makes a comparison with another program unfair: how often the best loss change was shared by splits
 that divide the records differently (`ties`), and the smallest relative lead of a winning split over the next best
@@ -96,6 +96,7 @@ def oracle_train(
     monotone: Mapping[str, Sequence[int]] | None = None,
     cuts_of: Callable[[str, int], Sequence[float]] | None = None,
     counts_drawn: bool = False,
+    fewest: Mapping[str, int] = MappingProxyType({}),
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
@@ -106,6 +107,7 @@ def oracle_train(
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
     `weights`: of the records. `base`: a model whose trees, all of them, are the first of this one.
     `monotone`: by party the directions of its columns, 1, -1 or 0.
+    `fewest`: by party, the drawn records on a side of its splits.
     `cuts_of`: party and column → the cuts that are given, instead of those of `bin_cuts`.
     """
     w = [1.0] * len(labels) if weights is None else [float(weight) for weight in weights]
@@ -141,7 +143,7 @@ def oracle_train(
             own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
             grower.g, grower.h, grower.scale = own_g, own_h, scale
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
-            grower.counted = grower.sampled if counts_drawn else [True] * n
+            grower.counted, grower.fewest = grower.sampled if counts_drawn else [True] * n, fewest
             alone = index < own_trees
             there = [name for name, _ in columns[: 1 if alone else None] if grower.takes_part(name)]
             grower.directions = {name: monotone[name] for name in there if name in monotone} if monotone else {}
@@ -343,6 +345,7 @@ class _Tree:
     scale: float  # of g
     labels: list[float]
     counted: list[bool]
+    fewest: Mapping[str, int] = MappingProxyType({})
     xi: float | None = None
     categories: Mapping[tuple[str, int], int] = MappingProxyType({})
     directions: Mapping[str, Sequence[int]] = MappingProxyType({})
@@ -413,6 +416,19 @@ class _Tree:
         G = [float(sum(self.g[i][k] for i in rows)) * (self.scale / ONE) for k in outputs]
         H = [float(sum(self.h[i][k] for i in rows)) * (1.0 / ONE) for k in outputs]
         return G, H
+
+    @property
+    def by_integers(self) -> bool:
+        """Whether loss changes are compared as the fractions that they are."""
+        return not (self.directions or len(self.g[0]) > 1 or self.params.reg_alpha or self.params.max_delta_step)
+
+    def score(self, *sides: list[int]) -> Fraction:
+        """Σ g²/(h + λ) over sides of sampled records, g divided by its scale, λ a multiple of the unit of h."""
+        num, den, penalty = 0, 1, max(1, round(self.params.reg_lambda * ONE))
+        for rows in sides:
+            g, h = sum(self.g[i][0] for i in rows), sum(self.h[i][0] for i in rows) + penalty
+            num, den = num * h + g * g * den, den * h
+        return Fraction(num, den * ONE)
 
     def gain(self, G: list[float], H: list[float]) -> float:
         total = 0.0
@@ -514,14 +530,15 @@ class _Tree:
         """The first candidate with the largest loss change, if that is large enough."""
         least = self.params.min_child_weight
         parent = self.gain(*self.sums(rows))
-        seen: list[tuple[float, frozenset[int]]] = []
-        best: tuple[float, OracleCandidate] | None = None
+        seen: list[tuple[float | Fraction, frozenset[int]]] = []
+        best: tuple[float | Fraction, float, OracleCandidate] | None = None
         kept = [i for i in rows if self.sampled[i]]
+        exact = self.by_integers
         for candidate in self.candidates(kept):
             party, feature, cut, missing_left = candidate
             column = self.columns[party][1][feature]
             left, right = parted(kept, column, cut, missing_left)
-            if not left or not right:
+            if min(len(left), len(right)) < max(1, self.fewest.get(self.columns[party][0], 0)):
                 continue
             if party and (alone or not self.both_shown(rows, column, cut, missing_left)):
                 continue
@@ -533,17 +550,26 @@ class _Tree:
             if direction and direction * (self.weight(G_R[0], H_R[0]) - self.weight(G_L[0], H_L[0])) < 0:
                 continue
             change = (self.gain(G_L, H_L) + self.gain(G_R, H_R)) - parent
-            seen.append((change, frozenset(left if kept[0] in left else right)))
-            if best is None or change > best[0] or (change == best[0] and self.comes_before(candidate, best[1])):
-                best = (change, candidate)
-        if best is None or not best[0] > 1e-6 or best[0] < self.params.gamma:
+            of_candidate = self.score(left, right) if exact else change
+            seen.append((of_candidate, frozenset(left if kept[0] in left else right)))
+            if (
+                best is None
+                or of_candidate > best[0]
+                or (of_candidate == best[0] and self.comes_before(candidate, best[2]))
+            ):
+                best = (of_candidate, change, candidate)
+        if best is None:
             return None
         top = best[0]
+        unit = Fraction(self.scale) ** 2 if exact else 1
+        gained = (top - self.score(kept)) * unit if exact else top
+        if not gained > 1e-6 or gained < self.params.gamma:
+            return None
         winner = next(part for change, part in seen if change == top)
         others = [change for change, part in seen if part != winner]
         model.ties += any(change == top for change in others)
-        model.lead = min([model.lead, *((top - change) / top for change in others)])
-        return best
+        model.lead = min([model.lead, *(float((top - change) * unit) / best[1] for change in others)])
+        return best[1:]
 
     def comes_before(self, one: OracleCandidate, other: OracleCandidate) -> bool:
         """Of two tied candidates, the later one first: only within a party, an increasing column before all others."""

@@ -36,6 +36,8 @@ NAMES = tuple(dict.fromkeys([*TRAINING, *PREDICTION]))
 ASKED: dict[str, dict[str, Any]] = {
     "of a table": {},
     "served": {"serve": True},
+    "served with look-ups": {"serve": True, "look_up": True},
+    "served with reasons": {"serve": True, "reasons": True},
     "explained": {"explain": True},
     "with attributions": {"attributions": True},
 }
@@ -82,14 +84,20 @@ def predictions(name: str) -> dict[str, list[Sent]]:
     job = JOB if trains == "boosting" else spec(jobs_of(trains).PARAMS)
     lacking = {
         "served": Feature.SERVE not in described.capabilities,
+        "served with look-ups": Feature.LOOK_UP not in described.capabilities,
+        "served with reasons": Feature.REASONS not in described.capabilities,
         "explained": Feature.EXPLAIN not in described.capabilities,
         "with attributions": not described.sends_attributions,
     }
-    found = {}
+    found, aligned = {}, {alignment: setup_pb2.JobSpec() for alignment in ALIGNMENTS}
+    for alignment, its in aligned.items():
+        its.MergeFrom(job)
+        its.alignment = alignment
     for case, options in ASKED.items():
         for alignment in () if lacking.get(case) else ALIGNMENTS:
-            opening = opening_of(predict_request(name, model="m", **options), job, "", "")
-            opening.alignment = alignment
+            if alignment == "sorted-ids" and "look_up" in options:
+                continue
+            opening = opening_of(predict_request(name, model="m", **options), aligned[alignment], "", "")
             found[f"{case}, {alignment}"] = list(sent_in_prediction(opening, COORDINATOR))
     return found
 

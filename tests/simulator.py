@@ -24,7 +24,7 @@ from tests.virtual_time import AT_END, Deadlock, run
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import Unreachable
-from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.config import DealerConfig, PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences
 from treetap.party.node import PartyNode
 from treetap.party.policy import Policy, merged
@@ -34,14 +34,15 @@ from treetap.process.config import TlsConfig
 from treetap.protocols.agreement import Request, named
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
-from treetap.wire.ports import Address
+from treetap.wire.ports import ORGANISATION, Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 from treetap.workers.engines import Engine, InProcessEngine, InWorkers
 
-__all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
+__all__ = ["COORDINATOR", "DEALER", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
 T = TypeVar("T")
 COORDINATOR = "coordinator"
+DEALER = "dealer"
 NOWHERE = TlsConfig(ca=Path("none"), certificate=Path("none"), key=Path("none"))
 
 
@@ -198,8 +199,9 @@ class Federation:
     with `key`; `y` is the label, `w` the weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
-    computes for it, `cluster`: what sums shards of words; `defences`, `constraints`, `cuts`: by party. `tls`: party →
-    certificates, by which it only signs.
+    computes for it, `cluster`: what sums shards of words; `defences`, `constraints`, `cuts`, `keys` (an `id` of several
+    keys): by party. `tls`: party → certificates, by which it only signs. `dealer`: there is one, and all name it;
+    `organisations`: process → whose it is, as others see it; without an entry its own name's.
     """
 
     def __init__(
@@ -220,11 +222,15 @@ class Federation:
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
         cuts: dict[str, dict[str, list[float]]] | None = None,
+        normalise: dict[str, list[str]] | None = None,
+        keys: dict[str, list[list[str]]] | None = None,
         tls: Callable[[str], TlsConfig | None] = lambda _: None,
+        dealer: bool = False,
+        organisations: dict[str, str] | None = None,
     ) -> None:
         self.coordinators, self.engine, self.cluster = coordinators, engine, cluster
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
-        self.drop_constant = drop_constant
+        self.drop_constant, self.normalise, self.keys = drop_constant, normalise or {}, keys or {}
         self.defences, self.constraints, self.cuts = defences or {}, constraints or {}, cuts or {}
         self.tables, self.tls = tables, tls
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
@@ -235,7 +241,9 @@ class Federation:
         self.told_coordinator: list[str] = []  # every error that reached it
         self.conducted: list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]] = []
         self.decided: list[tuple[int, int, int]] = []  # (tree, stage, node) of each split, as the coordinator heard it
+        self.dealers, self.organisations = [DEALER] if dealer else [], organisations or {}
         self.configs = {name: self._config(name, *spec) for name, spec in tables.items()}
+        self.configs |= {name: self._dealer(name) for name in self.dealers}
         self._processes: dict[str, Process] = {}
         for name in [*self.configs, *coordinators]:
             self.start(name)
@@ -364,7 +372,7 @@ class Federation:
     @property
     def states(self) -> dict[str, Path]:
         """All parties' disks."""
-        return {name: self.state(name) for name in self.configs}
+        return {name: self.state(name) for name in self.tables}
 
     # --- what an operator does
 
@@ -468,7 +476,9 @@ class Federation:
             ids = [name for name in others if name.startswith("key")] or next(iter(others), "id")
             given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant, "weight": weight}
             given |= {"monotone_constraints": self.constraints.get(name, {}), "cuts": self.cuts.get(name, {})}
-            configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
+            given["normalise"] = self.normalise.get(name, [])
+            own_ids = self.keys.get(name, ids)
+            configs[table_name] = TableConfig(path=path, id=own_ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())
         tls = self.tls(name)
@@ -476,10 +486,14 @@ class Federation:
         config = PartyConfig(name=name, state=folder / "state", silence_s=self.silence_s, **more)
         return config.under(self.policy(name))
 
+    def _dealer(self, name: str) -> PartyConfig:
+        given: dict[str, Any] = {"organisation": name, "insecure": True, "silence_s": self.silence_s}
+        return DealerConfig(name=name, state=self.folder / name / "state", **given).under(self.policy(name))
+
     def policy(self, name: str) -> Policy:
         """A party's policy: with room for every job, the others named, and what the test wants."""
         others = [party for party in self.tables if party != name]
-        people = {"record": self.record, "coordinators": list(self.coordinators)}
+        people = {"record": self.record, "coordinators": list(self.coordinators), "dealers": self.dealers}
         named = {"people": {**people, "label_holders": others, "peers": others}}
         return Policy.permissive(merged(named, self.policies.get(name, {})))
 
@@ -542,6 +556,7 @@ class SimDialer:
         async def call(process: Process, heard: bool) -> exchange_pb2.Receipt:
             assert process.node is not None
             arrived = exchange_pb2.PeerMessage.FromString(wire)
+            ORGANISATION.set(federation.organisations.get(me, me))
             if federation.tamper:
                 federation.tamper(me, to.name, arrived)
                 return await process.node.deliver(me, arrived)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc.aio
 from grpc_health.v1 import health_pb2
@@ -12,7 +13,9 @@ from grpc_health.v1 import health_pb2
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.probe import serve_health
-from treetap.wire.tls import Transport
+from treetap.wire.tls import TlsFiles, Transport
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -49,3 +52,16 @@ async def dialling(transport: Transport) -> AsyncIterator[rpc.GrpcDialer]:
         yield dialer
     finally:
         await dialer.close()
+
+
+def with_dialer(tls: TlsFiles, call: Callable[[rpc.GrpcDialer], Awaitable[T]]) -> T:
+    """What a call gives, by a dialer of these certificates."""
+
+    async def main() -> T:
+        dialer = rpc.GrpcDialer(tls)
+        try:
+            return await call(dialer)
+        finally:
+            await dialer.close()
+
+    return asyncio.run(main())

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 #: Tier → markers of the tests and files that it leaves out, and the command that carries them out.
 LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"campaign"}, "make campaign")}
 #: Instances of a test in the second tier.
-MOST = 2
+MOST = 1
 _MARKS = re.compile(r"^pytestmark = (\[$.*?^\]|.*?$)", re.M | re.S)
 _TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.M)
 #: Distribution → the name by which it is imported, where that is another one.

@@ -43,7 +43,10 @@ BLOCK = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1[ \t]*$", re.MULTILINE | re.DOTALL)
 #: Most characters of a line of a page.
 WIDE = 120
 #: Files that may name what grows trees: the protocol's own, its rows, and readers of transcripts.
-OF_GROWTH = ("party/growth/", "coordinator/growth.py", "treetap/protocols/growth.py", "attacks/view/")
+OF_GROWTH = (
+    *("party/growth/", "coordinator/growth.py", "attacks/view/"),
+    *(f"treetap/protocols/{name}.py" for name in ("growth", "dealing")),
+)
 TREES = ("boosting", "forest")
 OF_TREES = (*OF_GROWTH, *(f"{place}/{name}" for name in TREES for place in ("party", "treetap/protocols")))
 #: Message or step → the files that may name it.

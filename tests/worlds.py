@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,14 +72,13 @@ class World:
         """Blocks of the new records."""
         return list(zip(SIX, self.new, strict=False))
 
-    def oracle(self, params: TreeParams) -> OracleModel:
-        """The model that the federation must find."""
+    def oracle(self, params: TreeParams, fewest: Mapping[str, int] = MappingProxyType({})) -> OracleModel:
+        """The model that the federation must find. `fewest`: see `oracle_train`."""
         if isinstance(params, ForestParams):
-            return forest_train(self.parties, list(self.y), params, self.classes)
+            return forest_train(self.parties, list(self.y), params, self.classes, fewest=fewest)
         weights = None if self.weights is None else list(self.weights)
-        return oracle_train(
-            self.parties, list(self.y), params, self.classes, weights=weights, categories=self.categories
-        )
+        more: dict[str, Any] = {"weights": weights, "categories": self.categories, "fewest": fewest}
+        return oracle_train(self.parties, list(self.y), params, self.classes, **more)
 
     def members(self, tree: OracleTree) -> dict[int, Rows]:
         """The records, sampled or not, of every node of an oracle's tree."""
@@ -306,3 +306,23 @@ def lattice_tolerance(oracle: OracleModel, share: float = 1e-4) -> Floats:
         weights = np.array([node.weights for node in tree.nodes.values() if isinstance(node, OracleLeaf)])
         widths[list(tree.outputs)] += np.ptp(weights, axis=0)
     return share * widths / (used if oracle.averaged else 1) + 1e-12
+
+
+def lacking(here: World, share: float, seed: int = 0) -> World:
+    """The same world, in which each party but the first lacks a share of the records, other ones than the next.
+
+    Its tables are without their rows, and its blocks have missing cells there: the world of a left join.
+    """
+    rng, n = np.random.default_rng(seed), len(here.y)
+    tables, blocks, new = dict(here.tables), [here.blocks[0]], [here.new[0]]
+    for m, (name, (columns, content)) in enumerate(list(here.tables.items())[1:], start=1):
+        gone = rng.random(n + len(here.new[m])) < share
+        known = {f"r{i:05d}" for i in np.flatnonzero(~gone)}
+        kept = {
+            table: rows.filter(pa.array([i in known for i in rows.column("id").to_pylist()]))
+            for table, rows in content.items()
+        }
+        tables[name] = columns, kept
+        blocks.append(np.where(gone[:n, np.newaxis], np.nan, here.blocks[m]))
+        new.append(np.where(gone[n:, np.newaxis], np.nan, here.new[m]))
+    return replace(here, tables=tables, blocks=blocks, new=new)

@@ -9,6 +9,7 @@
      │    ├── UnknownJob          a job, attempt or model that this process does not have
      │    ├── Conflict            the same step or message again, with other content
      │    └── Malformed           a message whose content cannot be what it claims
+     │         └── Disputed       numbers of a peer that do not fit what this party knows of them
      ├── Refused                  this party's own policy forbids the step, or the caller is not entitled to it
      ├── Interrupted              the job stopped but can be resumed
      │    ├── Unreachable         no process answers at an address, or the handshake failed
@@ -78,6 +79,10 @@ class Conflict(ProtocolError):
 
 class Malformed(ProtocolError):
     """A message cannot be what it claims to be."""
+
+
+class Disputed(Malformed):
+    """Numbers of a peer do not fit what this party knows of them: only its own people let the job go on, once."""
 
 
 class Refused(TreetapError):
@@ -188,3 +193,10 @@ def one_line(text: str) -> str:
 def visible_value(value: object) -> object:
     """As `visible` for a plain `str`; every other value, such as markup that is escaped already, stays as it is."""
     return visible(value) if type(value) is str else value
+
+
+def refuse(*rules: tuple[object, str], kind: type[Exception] = ValueError) -> None:
+    """Raise an error of the kind with what the first rule says whose condition holds."""
+    for holds, says in rules:
+        if holds:
+            raise kind(says)

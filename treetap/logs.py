@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
-from treetap.errors import BadInput, visible
+from treetap.errors import BadInput, refuse, visible
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 FORMATS = ("text", "json")
@@ -134,10 +134,11 @@ def _trace(text: str) -> str:
 
 def configure(level: str, kind: str) -> None:
     """Log to standard error from here on."""
-    if level not in LEVELS:
-        raise BadInput(f"--log-level {level}: must be one of {', '.join(LEVELS)}")
-    if kind not in FORMATS:
-        raise BadInput(f"--log-format {kind}: must be one of {', '.join(FORMATS)}")
+    refuse(
+        (level not in LEVELS, f"--log-level {level}: must be one of {', '.join(LEVELS)}"),
+        (kind not in FORMATS, f"--log-format {kind}: must be one of {', '.join(FORMATS)}"),
+        kind=BadInput,
+    )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextLines())
     if kind == "json":

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from treetap.errors import refuse
+
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 #: A Host header: a name or an address of IPv4, or one of IPv6 in brackets; then a port, or nothing.
@@ -14,9 +16,13 @@ _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^\[\]:]*))(?::[0-9]*)?")
 NAME_RULE = "a name has lower-case letters, digits and inner hyphens, at most 63"
 
 
+#: Keys that the ids of a table may have.
+MOST_KEYS = 8
+#: The file of an authority's key.
+AUTHORITY_KEY = "ca.key"
 #: Kinds of receivers in a party's policy, which no process has for its name: a rule for a kind would be one for it.
-COORDINATORS, PARTIES, CLIENTS = "coordinators", "parties", "clients"
-KINDS = (COORDINATORS, PARTIES, CLIENTS)
+COORDINATORS, PARTIES, CLIENTS, DEALERS = "coordinators", "parties", "clients", "dealers"
+KINDS = (COORDINATORS, PARTIES, CLIENTS, DEALERS)
 
 
 def check_name(value: str) -> str:
@@ -36,10 +42,10 @@ def check_process_name(value: str) -> str:
 def check_address(value: str) -> str:
     """`host:port`, or ValueError, which does not show what may be a password."""
     host, colon, port = value.rpartition(":")
-    if "@" in value:
-        raise ValueError("an address is host:port, without a user")
-    if not (colon and host and port.isdigit() and int(port) < 65536):
-        raise ValueError(f"an address is host:port, not {value!r}")
+    refuse(
+        ("@" in value, "an address is host:port, without a user"),
+        (not (colon and host and port.isdigit() and int(port) < 65536), f"an address is host:port, not {value!r}"),
+    )
     return value
 
 

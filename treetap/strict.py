@@ -103,13 +103,6 @@ def fitting(pattern: str, says: str, *, shown: bool = True) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def refuse(*rules: tuple[object, str]) -> None:
-    """Raise ValueError with what the first rule says whose condition holds."""
-    for holds, says in rules:
-        if holds:
-            raise ValueError(says)
-
-
 def unshown(message: str) -> PydanticCustomError:
     """An error of a field whose value no message shows, since it may be a password."""
     return PydanticCustomError(_UNSHOWN, message)

@@ -85,3 +85,11 @@ def table(*headers: str) -> Table:
     for header in headers:
         made.add_column(header, overflow="fold")
     return made
+
+
+def print_table(headers: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print a table of texts and numbers as they are."""
+    made = table(*headers)
+    for cells in rows:
+        made.add_row(*(text(str(cell)) for cell in cells))
+    out.print(made)

@@ -17,10 +17,11 @@ from treetap.errors import Incompatible
 #: version 5 has the job's digest in every message between parties, and winning candidates from the label holder;
 #: version 6 has other parameters of PIVODL; in version 7 a seed draws other records and columns, which parties compare;
 #: version 8 has fewer parameters, messages and steps (`treetap.removed`); version 9 has a bin for each value that many
-#: records have; in version 10 the label holder has fewer steps of a tree, and words of zeros come with others.
+#: records have; in version 10 the label holder has fewer steps of a tree, and words of zeros come with others; in
+#: version 11 left bits of withheld instance spaces come by oblivious transfer.
 #: Journals hold messages of this version, and name it.
-PROTOCOL_VERSION = 10
-#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 10 of the protocol
+PROTOCOL_VERSION = 11
+#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 11 of the protocol
 #: have the same services.
 WIRE_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.

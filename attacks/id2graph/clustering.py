@@ -119,7 +119,7 @@ class Points(NamedTuple):
     @classmethod
     def of(cls, features: Floats | None, groups: Ints | None, alpha: float) -> Points:
         """The points. Raises BadInput where there are neither features nor groups."""
-        if groups is not None:
+        if groups is not None and (features is None or groups.any()):
             own = np.empty((len(groups), 0)) if features is None else np.asarray(features, dtype=np.float64)
             return cls(np.asfortranarray(own - own.mean(axis=0)), groups, alpha, int(groups.max(initial=-1)) + 1)
         if features is None or not features.shape[1]:
@@ -151,7 +151,7 @@ class Points(NamedTuple):
         products: Floats = (-2 * centres[:, :split]) @ self.own.T
         products += (centres**2).sum(axis=1)[:, None]
         if self.width:
-            products -= 2 * self.alpha * centres[:, split:][:, self.groups]
+            products -= (2 * self.alpha * centres[:, split:]).take(self.groups, axis=1)
         return products
 
     def lengths(self) -> Floats:
@@ -185,13 +185,14 @@ def k_means(
         fit = every._replace(own=every.own[drawn], groups=every.groups[drawn])
     draw, lengths, least = np.random.RandomState(seed), fit.lengths(), tolerance * fit.variance()
     best: tuple[float, Ints, Floats] | None = None
+    passed = set[frozenset[bytes]]()
     for _ in range(starts):
-        labels, centres = _settled(fit, _begun(fit, lengths, clusters, draw), lengths, iterations, least)
-        spread = float((lengths + fit.distances(centres)[labels, np.arange(len(labels))]).sum())
+        labels, centres = _settled(fit, _begun(fit, lengths, clusters, draw), lengths, iterations, least, passed)
+        spread = float((lengths + fit.distances(centres).min(axis=0)).sum())
         if best is None or (spread < best[0] and not _same(labels, best[1])):
             best = spread, labels, centres
     assert best is not None  # there is a start
-    return best[1] if fit is every else _least(every.distances(best[2]))
+    return best[1] if fit is every else least_rows(every.distances(best[2]))
 
 
 def _same(labels: Ints, others: Ints) -> bool:
@@ -200,12 +201,11 @@ def _same(labels: Ints, others: Ints) -> bool:
     return len({np.count_nonzero(np.bincount(numbers)) for numbers in numberings}) == 1
 
 
-def _least(values: Floats) -> Ints:
+def least_rows(values: Floats) -> Ints:
     """The first row (N,) in which each column of few rows (c, N) is least, faster than argmin."""
     rows, least = np.zeros(values.shape[1], dtype=np.int64), values[0]
     for number, row in enumerate(values[1:], start=1):
-        rows[row < least] = number
-        least = np.minimum(row, least)
+        rows, least = np.maximum(rows, number * (row < least)), np.minimum(row, least)
     return rows
 
 
@@ -219,7 +219,7 @@ def _begun(points: Points, lengths: Floats, clusters: int, draw: np.random.Rando
     def squares(places: Ints) -> Floats:
         return np.asarray(np.maximum(0.0, points.distances(points.at(places)) + lengths))
 
-    chosen = [int(draw.choice(many, p=np.full(many, 1 / many)))]
+    chosen = [int(draw.random_sample() * many)]
     nearest = squares(np.array(chosen))[0]
     for _ in range(1, clusters):
         wanted = draw.uniform(size=2 + int(np.log(clusters))) * nearest.sum()
@@ -231,12 +231,18 @@ def _begun(points: Points, lengths: Floats, clusters: int, draw: np.random.Rando
     return points.at(np.array(chosen))
 
 
-def _settled(points: Points, centres: Floats, lengths: Floats, iterations: int, least: float) -> tuple[Ints, Floats]:
-    """Labels (N,) and centres where no label changes any more, or centres move less than `least` in all."""
-    before = np.full(len(lengths), -1)
+def _settled(
+    points: Points, centres: Floats, lengths: Floats, iterations: int, least: float, passed: set[frozenset[bytes]]
+) -> tuple[Ints, Floats]:
+    """Labels (N,) and centres where no label changes any more, or centres move less than `least` in all.
+
+    It also ends at centres from which a start before went on, to where this one would come. `passed` has these, and
+    gets this start's.
+    """
+    before, earlier = np.full(len(lengths), -1), frozenset(passed)
     for _ in range(iterations):
         far = points.distances(centres)
-        labels = _least(far)
+        labels = least_rows(far)
         counts, sums = np.bincount(labels, minlength=len(centres)), points.sums(labels, len(centres))
         if len(empty := np.flatnonzero(counts == 0)):  # the farthest points begin new clusters
             beyond = lengths + far[labels, np.arange(len(labels))]
@@ -251,10 +257,11 @@ def _settled(points: Points, centres: Floats, lengths: Floats, iterations: int, 
         centres = following
         if (labels == before).all():
             return labels, centres
-        if moved <= least:
+        if moved <= least or (state := frozenset(map(bytes, centres))) in earlier:
             break
+        passed.add(state)
         before = labels
-    return _least(points.distances(centres)), centres
+    return least_rows(points.distances(centres)), centres
 
 
 # Groups of records by the signature of a party's own winning splits: no received set is needed, and no leaf.

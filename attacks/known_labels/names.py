@@ -14,6 +14,7 @@ import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.files import LabelTable
+from treetap.attacks.id2graph.clustering import least_rows
 from treetap.attacks.schema import DrawingSettings
 from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced
@@ -86,17 +87,16 @@ def macro_auc(chances: Floats, truth: Ints, row: Ints | None = None) -> tuple[fl
         if not inside or not outside:
             continue
         value = np.unique(chances[:, number], return_inverse=True)[1]
-        value = value if row is None else value[row]
-        counts = np.bincount(value)
-        own = np.bincount(value[of_class], minlength=len(counts))
-        before, behind = _below(counts - own), inside - _below(own)
+        cell = 2 * (value if row is None else value[row]) + of_class
+        others, own = np.bincount(cell, minlength=2 * int(value.max()) + 2).reshape(-1, 2).T.astype(np.float64)
+        before, behind = _below(others), inside - _below(own)
         aucs.append(float(own @ before) / (inside * outside))
-        moved = np.stack([behind / inside - aucs[-1], before / outside - aucs[-1]]) / [[outside], [inside]]
-        influence += moved[of_class.astype(np.int8), value]
+        moved = np.stack([behind / inside - aucs[-1], before / outside - aucs[-1]], axis=1) / [outside, inside]
+        influence += moved.ravel().take(cell)
     return float(np.mean(aucs)) if aucs else 0.5, influence / max(1, len(aucs))
 
 
-def _below(counts: Ints) -> Floats:
+def _below(counts: Floats) -> Floats:
     """Of each value how many of `counts` records of all values, ascending, are below it, ties half."""
     return np.asarray(np.cumsum(counts) - counts / 2)
 
@@ -114,7 +114,7 @@ def named_by(drawn: Iterable[tuple[Ints, Floats, Ints | None]], truth: Ints, rar
     for named, chances, row in drawn:
         right, by_record = truth[named], np.full((2, len(truth)), [[np.nan], [0.0]])
         auc, by_record[1, named] = macro_auc(chances, right, row)
-        guess, rare = chances.argmax(axis=1), chances[:, rarest]
+        guess, rare = least_rows(-chances.T), chances[:, rarest]
         if row is not None:
             guess, rare = guess[row], rare[row]
         by_record[0, named] = guess == right

@@ -7,7 +7,7 @@ without a known label.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,15 +42,24 @@ _ROUNDED = 16
 _TOGETHER = 2000
 #: Draws of the control, which a verdict does not need.
 _CONTROLS = 5
-#: Names chances (u, classes) of unlike rows, by settings, known rows, all rows, and classes of the known ones.
-Way = Callable[[KnownSettings, Floats, Rows, Ints], tuple[Ints, Floats]]
+#: Names unlike rows by settings, known rows, all rows, and each of some labels of the known ones: the classes among
+#: these, and chances (classes, u).
+Way = Callable[[KnownSettings, Floats, Rows, Sequence[Ints]], Iterator[tuple[Ints, Floats]]]
+#: Kind of rows → its figures with labels reassigned.
+_REASSIGNED = {"nodes": "reassigned", "columns": "reassigned_columns"}
 
 
-def named_by_rows(evidence: SignatureEvidence, name: str) -> dict[str, Naming]:
-    """The figures of an attack by each kind of rows; the evidence gets what it named."""
+def named_by_rows(evidence: SignatureEvidence, name: str, *, controlled: bool = False) -> dict[str, Naming]:
+    """The figures of an attack by each kind of rows, and of its control; the evidence gets what it named."""
     figures = {}
     for kind, rows in evidence.rows.items():
-        figures[kind], evidence.named[name, kind] = _named(evidence, WAYS[name], rows, evidence.truth)
+        control = [evidence.reassigned] if controlled and kind in _REASSIGNED else []
+        every = _named(evidence, WAYS[name], rows, [evidence.truth, *control])
+        evidence.named[name, kind] = every[0]
+        for key, it in zip((kind, _REASSIGNED.get(kind, "")), every, strict=False):
+            right = [float(np.nanmean(draw)) for draw in it.right]
+            auc, precision, accuracy = map(Averaged.of, (it.aucs, it.firsts, right))
+            figures[key] = Naming(auc=auc, precision=precision, accuracy=accuracy)
     return figures
 
 
@@ -59,88 +68,86 @@ def _result(evidence: SignatureEvidence, name: str) -> KnownLabelResult | None:
     if evidence.obstacle:
         evidence.reasons[name] = evidence.obstacle
         return None
-    start, figures = time.perf_counter(), dict.fromkeys(("columns", "both")) | named_by_rows(evidence, name)
-    control = {
-        kind: _named(evidence, WAYS[name], evidence.rows[kind], evidence.reassigned, _CONTROLS)[0]
-        for kind in ("nodes", "columns")
-        if kind in evidence.rows
-    }
-    return KnownLabelResult.model_validate(
-        {
-            **figures,
-            "reassigned": control["nodes"],
-            "reassigned_columns": control.get("columns"),
-            "seconds": time.perf_counter() - start,
-        }
-    )
+    start, every = time.perf_counter(), dict.fromkeys(("columns", "both", "reassigned_columns"))
+    figures = every | named_by_rows(evidence, name, controlled=True)
+    return KnownLabelResult.model_validate(figures | {"seconds": time.perf_counter() - start})
 
 
-def _named(
-    evidence: SignatureEvidence, way: Way, rows: Rows, truth: Ints, draws: int | None = None
-) -> tuple[Naming, Named]:
-    """The figures of an attack by these rows, over all or the first draws, and record by record.
-
-    `truth`: classes (n,).
-    """
-    drawn = []
-    for known, named in evidence.drawn[:draws]:
-        classes, chances = way(evidence.settings, rows.of_records(known), rows, truth[known])
-        every = np.zeros((len(chances), len(evidence.known.classes)))
-        every[:, classes] = chances
-        drawn.append((named, every, rows.alike[named]))
-    result = named_by(drawn, truth, evidence.rarest, evidence.settings.first)
-    figures = (result.aucs, result.firsts, [float(np.nanmean(draw)) for draw in result.right])
-    auc, precision, accuracy = (Averaged.of(values) for values in figures)
-    return Naming(auc=auc, precision=precision, accuracy=accuracy), result
+def _named(evidence: SignatureEvidence, way: Way, rows: Rows, truths: list[Ints]) -> list[Named]:
+    """The names by an attack and these rows, for each of some classes (n,): after the first of the control's."""
+    every: list[list[tuple[Ints, Floats, Ints]]] = [[] for _ in truths]
+    for number, (known, named) in enumerate(evidence.drawn):
+        labels = [truth[known] for truth in truths[: None if number < _CONTROLS else 1]]
+        of_draw = way(evidence.settings, rows.of_records(known), rows, labels)
+        for drawn, (classes, chances) in zip(every, of_draw, strict=False):
+            of_classes = np.zeros((len(evidence.known.classes), chances.shape[1]))
+            of_classes[classes] = chances
+            drawn.append((named, of_classes.T, rows.alike[named]))
+    first = evidence.settings.first
+    return [named_by(drawn, truth, evidence.rarest, first) for drawn, truth in zip(every, truths, strict=True)]
 
 
-def _nearest(settings: KnownSettings, known: Floats, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
+def _nearest(
+    settings: KnownSettings, known: Floats, rows: Rows, every: Sequence[Ints]
+) -> Iterator[tuple[Ints, Floats]]:
     """The vote of the nearest known rows (k, ·) on each unlike one, by inverse distance; of equal ones alone."""
-    classes, of_known = np.unique(labels, return_inverse=True)
-    lengths, chances = (known**2).sum(axis=1), np.empty((len(classes), len(rows.lengths)), dtype=known.dtype)
+    # the last bits of a number, of 52, say whose distance it is
+    lengths, count = (known**2).sum(axis=1), min(settings.neighbours, len(known))
+    last = 2 ** len(known).bit_length() - 1
+    numbers, shifts = (np.tile(row, (_TOGETHER, 1)) for row in (np.arange(len(known)), lengths))
+    near, squares = (np.empty((count, len(rows.lengths)), dtype=kind) for kind in (np.int64, known.dtype))
     for some, products in rows.times(-2 * known.T, _TOGETHER):
-        squares, both = products, rows.lengths[some] + lengths
-        squares += both
-        both *= _ROUNDED * np.finfo(both.dtype).eps
-        squares *= squares >= both
-        near = _smallest(squares, min(settings.neighbours, len(labels)))
-        with np.errstate(divide="ignore"):
-            votes = 1 / np.sqrt(squares.ravel()[near])
-        equal = np.isinf(votes)
-        votes = np.where(equal.any(axis=0), equal, votes)
-        of_near = of_known[near % len(labels)]
-        for number in range(len(classes)):
-            chances[number, some] = (votes * (of_near == number)).sum(axis=0)
-    return classes, (chances / chances.sum(axis=0)).T
+        order = (products + shifts[: len(products)]).astype(np.float64, copy=False)
+        bits = order.view(np.int64)
+        bits[:] = bits & ~last | numbers[: len(products)]
+        order.sort(axis=1)
+        places = bits[:, :count] & last
+        # of equally near ones any
+        tied = np.flatnonzero((bits[:, count - 1 : count] | last) == (bits[:, count : count + 1] | last))
+        distances = _squares(products[tied], rows.lengths[some][tied] + lengths)
+        places[tied] = np.argpartition(distances, count - 1, axis=1)[:, :count]
+        near[:, some], squares[:, some] = places.T, np.take_along_axis(products, places, axis=1).T
+    with np.errstate(divide="ignore"):
+        votes = 1 / np.sqrt(_squares(squares, rows.lengths[:, 0] + lengths[near]))
+    equal = np.isinf(votes)
+    votes = np.where(equal.any(axis=0), equal, votes)
+    for labels in every:
+        classes, of_known = np.unique(labels, return_inverse=True)
+        of_near = of_known[near]
+        chances = np.stack([(votes * (of_near == number)).sum(axis=0) for number in range(len(classes))])
+        yield classes, chances / chances.sum(axis=0)
 
 
-def _smallest(values: Floats, count: int) -> Ints:
-    """Places (count, n) among all values of the smallest ones of each row (n, ·), in any order; of equal ones any."""
-    within = values <= np.partition(values, count - 1, axis=1)[:, count - 1, None]
-    places = np.flatnonzero(within)
-    if len(places) > count * len(values):  # some are equal
-        some = np.argpartition(values, count - 1, axis=1)[:, :count]
-        places = some + np.arange(0, values.size, values.shape[1])[:, None]
-    return np.ascontiguousarray(places.reshape(-1, count).T)
+def _squares(products: Floats, lengths: Floats) -> Floats:
+    """Squared distances, 0 of rounding alone, by -2 times the products of two rows and the sums of their lengths."""
+    squares = products + lengths
+    return np.asarray(squares * (squares >= _ROUNDED * np.finfo(lengths.dtype).eps * lengths))
 
 
-def regressed(known: Floats, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
-    """The chances (u, classes) of unlike rows by a logistic regression; certainty of the only class that is known.
+def regressed(known: Floats, rows: Rows, every: Sequence[Ints]) -> Iterator[tuple[Ints, Floats]]:
+    """The classes of each of some labels, and chances (classes, u) of unlike rows by a logistic regression.
 
-    By Newton steps, solved by conjugate gradients, within the space that the known rows (k, ·) span.
+    By Newton steps, solved by conjugate gradients, within the space that the known rows (k, ·) span. Of a class that is
+    known alone certainty.
     """
-    classes, of_known = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        return classes, np.ones((len(rows.which), 1))
     basis, corner = np.linalg.qr(known.T.astype(np.float64))
-    points, many = np.hstack([corner.T, np.ones((len(labels), 1))]), len(labels)
-    truth, weights = np.eye(len(classes))[of_known], np.zeros((points.shape[1], len(classes)))
+    points = np.hstack([corner.T, np.ones((len(known), 1))])
+    for labels in every:
+        classes, of_known = np.unique(labels, return_inverse=True)
+        weights = _fitted(points, np.eye(len(classes))[of_known])
+        products = np.concatenate([some.T for _, some in rows.times(basis @ weights[:-1], _TOGETHER)], axis=1)
+        yield classes, _chances(products + weights[-1][:, None], axis=0)[0]
+
+
+def _fitted(points: Floats, truth: Floats) -> Floats:
+    """The weights (d, classes) of a regression of classes (n, classes), 0 or 1, on points (n, d), the last of 1."""
+    (many, classes), weights = truth.shape, np.zeros((points.shape[1], truth.shape[1]))
     # of two classes the weights of one are those of the other with the other sign, and count twice
-    penalty = np.full((len(weights), 1), (1 + (len(classes) == 2)) / (_INVERSE_PENALTY * many))
+    penalty = np.full((len(weights), 1), (1 + (classes == 2)) / (_INVERSE_PENALTY * many))
     penalty[-1] = 0
 
     def loss(at: Floats) -> tuple[float, Floats]:
-        chances, logarithms = _chances(points @ at)
+        chances, logarithms = _chances(points @ at, axis=1)
         return float((penalty * at**2).sum() / 2 - logarithms[truth > 0].mean()), chances
 
     value, chances = loss(weights)
@@ -154,8 +161,7 @@ def regressed(known: Floats, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
             step /= 2
             reached, chances = loss(weights + step)
         value, weights = reached, weights + step
-    products = np.concatenate([some for _, some in rows.times(basis @ weights[:-1], _TOGETHER)])
-    return classes, _chances(products + weights[-1])[0]
+    return weights
 
 
 def _newton(points: Floats, chances: Floats, penalty: Floats, gradient: Floats) -> Floats:
@@ -176,18 +182,18 @@ def _newton(points: Floats, chances: Floats, penalty: Floats, gradient: Floats) 
     return step
 
 
-def _chances(margins: Floats) -> tuple[Floats, Floats]:
-    """Chances (n, classes), and their logarithms."""
-    lower = margins - margins.max(axis=1, keepdims=True)
+def _chances(margins: Floats, axis: int) -> tuple[Floats, Floats]:
+    """Chances of classes, which lie along an axis, and their logarithms."""
+    lower = margins - margins.max(axis=axis, keepdims=True)
     shares = np.exp(lower)
-    total = shares.sum(axis=1, keepdims=True)
+    total = shares.sum(axis=axis, keepdims=True)
     return shares / total, lower - np.log(total)
 
 
 #: Attack → how it names records.
 WAYS: dict[str, Way] = {
     "known-neighbours": _nearest,
-    "known-regression": lambda _, known, rows, labels: regressed(known, rows, labels),
+    "known-regression": lambda _, known, rows, every: regressed(known, rows, every),
 }
 
 

@@ -106,6 +106,7 @@ class Rows(NamedTuple):
         of_sets = np.concatenate([rows @ weights[:split] for _, rows in self.members.blocks()])
         for start in range(0, len(self.which), together):
             some = slice(start, start + together)
-            products = of_sets[self.which[some]]
-            products += self.own[some] @ weights[split:]
+            products = self.own[some] @ weights[split:]
+            if split:
+                products += of_sets[self.which[some]]
             yield some, products

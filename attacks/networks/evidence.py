@@ -371,9 +371,9 @@ def _inferred(evidence: Evidence, columns: Any) -> Iterator[Compared]:
         drawn.append((named, chances))
         if own is not None:
             rows = Rows.of(None, own[named])
-            classes, likely = regressed(own[places], rows, truth[places])
+            classes, likely = next(regressed(own[places], rows, [truth[places]]))
             chances = np.zeros_like(chances)
-            chances[:, classes] = likely[rows.alike]
+            chances[:, classes] = likely.T[rows.alike]
             alone.append((named, chances))
     if not any(len(named) for named, _ in drawn):
         return

@@ -175,7 +175,8 @@ def joint(document: Document, name: str, party: Party) -> Lines | None:
     if not steps:
         return None
     entropy = party.signature.label_entropy
-    series = {("signatures\n÷ records", "parts"): [step.signatures / max(1, document.records) for step in steps]}
+    records = party.records or document.records
+    series = {("signatures\n÷ records", "parts"): [step.signatures / max(1, records) for step in steps]}
     informations = [step.mutual_information for step in steps]
     # shares of the entropy need labels of more than one class
     if entropy and all(value is not None for value in informations):
@@ -185,7 +186,7 @@ def joint(document: Document, name: str, party: Party) -> Lines | None:
         [
             str(k + 1),
             count(steps[k].signatures),
-            share(steps[k].signatures, document.records),
+            share(steps[k].signatures, records),
             score(steps[k].mutual_information),
             share(steps[k].mutual_information or 0.0, entropy) if entropy else "–",
             share(steps[k].by_chance or 0.0, entropy) if entropy else "–",

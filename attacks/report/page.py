@@ -22,7 +22,7 @@ from treetap.attacks.report.pivodl import shared_labels
 from treetap.attacks.report.sums import at_a_glance as columns_at_a_glance
 from treetap.attacks.report.sums import columns_read, room
 from treetap.attacks.report.trees import class_colours, trees
-from treetap.attacks.report.verdict import TERMS, short_form
+from treetap.attacks.report.verdict import TERMS, remains, short_form
 from treetap.pages import page
 from treetap.pages.pictures import Bar, Bars, Matrix, heat, percent
 from treetap.pages.printing import print_section
@@ -40,6 +40,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     header = Section(
         "",
         [
+            Text(remains(content), style="lead"),
             Text(
                 f"{records}{{}}. What each side could guess before this training, and what it can guess after:",
                 content.label_holder,

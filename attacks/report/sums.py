@@ -35,8 +35,8 @@ TERMS = {
     "Cell placed": "a record's value in one column is claimed to lie in one bin, rightly.",
     "Left sets alone": "the records that went left at the splits that the feature party won. They are sent as they "
     "are, so no noise on sums lowers this figure.",
-    "Cut learned": "a left set names the records on one side of one cut: of the node, or of all records where instance "
-    "spaces are withheld. A cell between two learned cuts, or beyond the last one, is known that far.",
+    "Cut learned": "a left set names the records of the node on one side of one cut. A cell between two learned cuts, "
+    "or beyond the last one, is known that far.",
     "Differences": "two sums that differ in few records say which records these are, once candidates of one column "
     "are put in order.",
     "All equations": "what does not follow exactly is estimated by least squares over all sums.",
@@ -160,18 +160,18 @@ def words(name: str, figures: ColumnFigures) -> str:
     if (read := figures.read) is None:
         why = "; ".join(figures.reasons.values())
         unread = f"was not measured as a reader of {name}'s columns: {why}."
-        return f"{unread} {_answered(name, size, figures)}" if any(it.cuts for it in figures.cuts) else unread
+        return f"{unread} {_learned(size, figures)}" if any(it.cuts for it in figures.cuts) else unread
 
     floor = share(figures.left_sets.placed, 1)
     if figures.noise is not None:
-        return f"{_noised(name, size, read, figures)} {_answered(name, '', figures)}"
+        return f"{_noised(name, size, read, figures)} {_learned('', figures)}"
     bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
     said = [
         f"placed {share(read.placed, 1)} of {name}'s cells ({size}) in their bins, by the sums that it opened in "
         f"{count(figures.trees)} trees; {count(read.wrong)} of its {count(read.claims)} claims are wrong, which the "
         "audit alone knows.",
         f"The left sets of splits that {name} won, which no noise on sums hides, place {floor} by themselves{bound}.",
-        _answered(name, "", figures),
+        _learned("", figures),
     ]
     if figures.best is not None:
         said.append(
@@ -193,15 +193,13 @@ def _noised(name: str, size: str, read: CellsRead, figures: ColumnFigures) -> st
     )
 
 
-def _answered(name: str, size: str, figures: ColumnFigures) -> str:
+def _learned(size: str, figures: ColumnFigures) -> str:
     """The sentence on cuts that left sets alone tell."""
     cuts, cut = sum(it.cuts for it in figures.cuts), sum(it.cuts > 0 for it in figures.cuts)
     between = sum(it.between for it in figures.cuts) / max(1, len(figures.cuts))
-    whose = "all records" if figures.over_all else "the records of a node"
     return (
         f"By left sets alone it learned {count(cuts)} cuts in {count(cut)} of {count(figures.columns)} columns, and "
-        f"between which two of these {share(between, 1)} of the cells{size and f' ({size})'} lie: {name} answers for "
-        f"{whose}."
+        f"between which two of these {share(between, 1)} of the cells{size and f' ({size})'} lie."
     )
 
 

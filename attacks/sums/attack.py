@@ -131,7 +131,6 @@ def read_columns(evidence: SumsEvidence) -> ColumnFigures:
         trees=len(trees),
         candidates=max((tree.candidates for tree in trees), default=0),
         equations=sum(len(tree.equations.nodes) for tree in trees if noise is None),
-        over_all=opened.over_all,
         left_sets=learned.cells,
         cuts=learned.by_column,
         differences=None,

@@ -190,9 +190,8 @@ def _norm(matrix: Any, transposed: Any) -> float:
 
 # Cuts that a label holder learns by left sets alone, and the cells that these place; no sum is used.
 #
-# The owner of a winning split says which records go left: of the node, or of all N records where instance spaces are
-# withheld. With the link of each left set to its column given by the audit, every record of the answer lies on one side
-# of one cut. No noise on sums lowers these figures.
+# The owner of a winning split says which records of the node go left. With the link of each left set to its column
+# given by the audit, every record of the answer lies on one side of one cut. No noise on sums lowers these figures.
 
 
 @dataclass(frozen=True, eq=False)

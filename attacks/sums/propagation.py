@@ -143,11 +143,8 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
             chain = at[0][0]
             low, high = min(position for _, position in at), max(position for _, position in at)
             cells = np.arange(len(linked.chains[chain]) + 1)
-            left, space = split.left, tree.spaces[split.node]
-            if split.everywhere is not None:
-                left, space = split.everywhere, np.arange(linked.records)
-            right = np.setdiff1d(space, left, assume_unique=True)
-            below, above = (right, left) if mirrored[0] else (left, right)
+            right = np.setdiff1d(tree.spaces[split.node], split.left, assume_unique=True)
+            below, above = (right, split.left) if mirrored[0] else (split.left, right)
             knowledge.keep(below, chain, np.broadcast_to(cells <= high, (len(below), len(cells))))
             knowledge.keep(above, chain, np.broadcast_to(cells > low, (len(above), len(cells))))
 

@@ -13,7 +13,7 @@ from treetap.trees.job_params import Range
 #: The reason for which no sums are read where the label holder did not keep them.
 NOT_RECORDED = "no sums are in the transcript: record_sums = true in the label holder's policy keeps them"
 #: The reason for which columns are not attacked of a party that sent nothing of them.
-NOTHING_OFFERED = "the party offered no sums"
+NOTHING_OFFERED = "no sums of the party were opened"
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ class ColumnFigures(Findings):
     """The attack on one feature party's columns.
 
     `left_sets`: by the left sets of its won splits alone, with links given: a floor that no noise on sums lowers; it
-    needs no recorded sums, and neither do `cuts`, of each column. `over_all`: instance spaces are withheld, and the
-    owner of a winning split answers for all records.
+    needs no recorded sums, and neither do `cuts`, of each column.
     `differences`: by differences of few records too, with links that the attacker found. `together`: and by all
     equations together. `given`: the same as `together` with links given by the audit, which bounds what better links
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
@@ -126,7 +125,6 @@ class ColumnFigures(Findings):
     trees: Count
     candidates: Count
     equations: Count
-    over_all: bool
     left_sets: CellsRead
     cuts: list[ColumnCuts]
     differences: CellsRead | None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -46,17 +46,6 @@ class TreeEquations(NamedTuple):
                     row[both] * wide + column[both], value[both] * factor[both], minlength=len(products)
                 )
         return products.reshape(-1, wide)
-
-    def strongest(self) -> TreeEquations:
-        """Those of the largest groups."""
-        if len(self.sums) <= MOST_EQUATIONS:
-            return self
-        sizes = sum(np.bincount(row + 1, minlength=len(self.sums) + 1)[1:] for row, _ in self.layers)
-        largest = np.sort(np.argsort(-np.asarray(sizes), kind="stable")[:MOST_EQUATIONS])
-        place = np.full(len(self.sums) + 1, -1)  # the last one is of no row
-        place[largest] = np.arange(len(largest))
-        layers = [(place[row], value) for row, value in self.layers]
-        return TreeEquations(layers, self.sums[largest], self.nodes[largest])
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +136,19 @@ class PartySums:
         every = np.array(sums).reshape(-1, self.candidates)
         return TreeEquations(list(layers.values()), every, np.array(nodes, dtype=np.int64))
 
+    @cached_property
+    def strongest(self) -> TreeEquations:
+        """Those of the largest groups."""
+        every = self.equations
+        if len(every.sums) <= MOST_EQUATIONS:
+            return every
+        sizes = sum(np.bincount(row + 1, minlength=len(every.sums) + 1)[1:] for row, _ in every.layers)
+        largest = np.sort(np.argsort(-np.asarray(sizes), kind="stable")[:MOST_EQUATIONS])
+        place = np.full(len(every.sums) + 1, -1)  # the last one is of no row
+        place[largest] = np.arange(len(largest))
+        layers = [(place[row], value) for row, value in every.layers]
+        return TreeEquations(layers, every.sums[largest], every.nodes[largest])
+
     def _finest(self) -> tuple[list[Ints], Floats]:
         """Of each node the records that are in no deeper one with sums, and the sums over these."""
         place = {node: number for number, node in enumerate(self.nodes)}
@@ -210,6 +212,10 @@ FARTHEST = 4.0
 COMPARED = 30
 #: Equations of a tree by which it is linked, at most: those of the largest groups.
 MOST_EQUATIONS = 600
+#: Products of equations of two trees that are kept: all that are in use where trees have all candidates.
+_PAIRS = (BEFORE + 1) ** 2
+#: A · A'ᵀ of the strongest equations of two trees, by their numbers.
+Product = Callable[[int, int], Floats]
 #: A combination leaves a rest of at least this share of the largest one, below which numbers are rounding errors.
 _RIDGE = 1e-9
 
@@ -225,8 +231,13 @@ def linked_places(trees: Sequence[PartySums], *, sampled: bool, most: int) -> In
     """
     rows = [np.arange(tree.candidates) for tree in trees[:1]]
     count = len(rows[0]) if rows else 0
+
+    @lru_cache(maxsize=_PAIRS)
+    def product(one: int, other: int) -> Floats:
+        return trees[one].strongest.times(trees[other].strongest) if one <= other else product(other, one).T
+
     for number in range(1, len(trees)):
-        taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf)
+        taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf, product)
         fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
         rows.append(np.concatenate([taken, fresh]))
         count += len(fresh)
@@ -235,7 +246,9 @@ def linked_places(trees: Sequence[PartySums], *, sampled: bool, most: int) -> In
     return _padded(rows, count)
 
 
-def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int, farthest: float) -> Ints:
+def _taken(
+    trees: Sequence[PartySums], rows: list[Ints], number: int, count: int, farthest: float, product: Product
+) -> Ints:
     """The places (count,) in tree `number` of the candidates so far, −1 of those that it does not offer."""
     known = _padded(rows, count)
     cost = np.full((count, trees[number].candidates), np.inf)
@@ -244,9 +257,8 @@ def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int
         last = np.flatnonzero(known[:, candidate] >= 0)[-BEFORE:]
         patterns.setdefault(tuple(last.tolist()), []).append(candidate)
     for there, candidates in patterns.items():
-        cost[candidates] = _distance(
-            [trees[before] for before in there], [known[before, candidates] for before in there], trees[number]
-        )
+        sums = [trees[before].strongest.sums[:, known[before, candidates]] for before in there]
+        cost[candidates] = _distance(there, number, sums, trees[number], product)
     finite = np.minimum(cost, 1e12)
     taken = assigned(finite)
     far = finite[np.arange(count), taken] > farthest**2
@@ -261,24 +273,24 @@ def _padded(rows: Sequence[Ints], count: int) -> Ints:
     return places
 
 
-def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySums) -> Floats:
-    """Squared distances (candidates, candidates of `tree`), in variances of a sum over a random set of records."""
-    strongest = [earlier.equations.strongest() for earlier in before]
-    sums = [of_tree.sums[:, here] for of_tree, here in zip(strongest, places, strict=True)]
-    target = tree.equations.strongest()
-    gram = np.block([[one.times(other) for other in strongest] for one in strongest])
+def _distance(before: Sequence[int], number: int, sums: Sequence[Floats], tree: PartySums, product: Product) -> Floats:
+    """Squared distances (candidates, candidates of `tree`), in variances of a sum over a random set of records.
+
+    `sums`: those of each tree before, (equations, candidates). `number`: of `tree`.
+    """
+    gram = np.block([[product(one, other) for other in before] for one in before])
     gram[np.diag_indices_from(gram)] += _RIDGE * max(np.trace(gram), 1.0) / max(len(gram), 1)
-    cross = np.hstack([target.times(other) for other in strongest])
+    cross = np.hstack([product(number, other) for other in before])
     weights = np.linalg.solve(gram, cross.T).T
-    rest = target.times(target) - weights @ cross.T
+    rest = product(number, number) - weights @ cross.T
     sizes, axes = np.linalg.eigh((rest + rest.T) / 2)
     axes /= np.sqrt(np.maximum(sizes, sizes.max(initial=0.0) * _RIDGE + 1e-30))
-    foretold, offered = (weights @ np.concatenate(sums)).T @ axes, target.sums.T @ axes
+    foretold, offered = (weights @ np.concatenate(sums)).T @ axes, tree.strongest.sums.T @ axes
     square = (foretold**2).sum(axis=1)[:, None] + (offered**2).sum(axis=1)[None] - 2 * foretold @ offered.T
     # of the records counted at the root each candidate sends this share left
     share = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
-    return np.asarray(np.maximum(square, 0.0) / (max(len(target.sums), 1) * spread[None]))
+    return np.asarray(np.maximum(square, 0.0) / (max(len(rest), 1) * spread[None]))
 
 
 def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:

@@ -58,14 +58,14 @@ class KnownNode:
 
 @dataclass(frozen=True, eq=False)
 class WholeCut:
-    """A split that won a node and was answered for all N records, in its node or not: instance spaces are withheld.
+    """An own split of a node and the sides of all N records, in the node or not: instance spaces are withheld.
 
-    `left`: (n,) all records on its left, ascending. `split`: of an own one; None: of another party's.
+    `left`: (n,) all records on its left, ascending.
     """
 
     node: int
     left: Ints
-    split: OwnSplit | None = None
+    split: OwnSplit
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class TreeView:
     `total`: N, the number of records. `attempt`: the attempt at the job in which the tree was grown.
     `complete`: False for a tree that was cut short; some of its nodes may be missing.
     `drawn`: (N,) multiplicity of each record in the tree's sample; None if no message named the sample.
-    `cuts`: splits that were answered for all records, by node; only where instance spaces are withheld.
+    `cuts`: own splits with the sides of all records, by node; only where instance spaces are withheld.
     """
 
     index: int
@@ -110,7 +110,7 @@ class TreeView:
             for u, node in self.nodes.items()
             if node.split is not None
         }
-        own = {cut.node: np.isin(np.arange(self.total), cut.left) for cut in self.cuts if cut.split is not None}
+        own = {cut.node: np.isin(np.arange(self.total), cut.left) for cut in self.cuts}
         for u in own.keys() - made.keys():
             possible = np.ones(self.total, dtype=np.bool_)
             for up in range(1, u.bit_length()):
@@ -183,16 +183,14 @@ def known_nodes(
     for cut in sorted(cuts, key=lambda it: it.node):  # a node comes after its ancestors
         if cut.node not in known:
             continue
-        if cut.split is not None:
-            splits[cut.node] = cut.split
+        splits[cut.node] = cut.split
         space = known[cut.node][0]
         side = np.zeros(len(root), dtype=np.bool_)
         side[cut.left] = True
-        source: Source = "received" if cut.split is None else "own"
         if budget is not None:
             budget.take(space.nbytes)
-        _learn(known, 2 * cut.node, space[side[space]], source)
-        _learn(known, 2 * cut.node + 1, space[~side[space]], source)
+        _learn(known, 2 * cut.node, space[side[space]], "own")
+        _learn(known, 2 * cut.node + 1, space[~side[space]], "own")
     pending = {u >> 1 for u in known if u != ROOT} | set(splits)
     while pending:
         parent = pending.pop()

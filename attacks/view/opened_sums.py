@@ -23,7 +23,6 @@ from treetap.attacks.view.known_trees import TreeView
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.ensemble import ROOT
 from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.slots import Slots, width_for
@@ -42,23 +41,20 @@ class WonSplit:
 
     `places`: the tied candidates that won, as in `OpenedTree.sums`; a place k beyond the number of candidates n is the
     mirror image of k − n, of a column with a monotone constraint; none where a partition of categories won.
-    `left`: all records of the node, drawn or not, that went left, ascending. `everywhere`: of all N records those left
-    of the split; None where its owner answered for the records of the node alone.
+    `left`: all records of the node, drawn or not, that went left, ascending.
     """
 
     node: int
     party: str
     places: tuple[int, ...]
     left: Ints = field(repr=False)
-    everywhere: Ints | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class LeftSet:
     """A message of a feature party that won a node, which needs no recorded sums: the records that go left.
 
-    `left`: ascending. `space`: the records that it answered for, all N where instance spaces are withheld, else those
-    of the node; None if the transcript does not tell which these are.
+    `left`: ascending. `space`: the records of the node; None if the transcript does not tell which these are.
     """
 
     tree: int
@@ -108,11 +104,6 @@ class OpenedSums:
     recorded: bool = True
     constrained: frozenset[str] = frozenset()
     noised: Mapping[str, ColumnPrivacy] = field(default_factory=dict)
-
-    @property
-    def over_all(self) -> bool:
-        """True if instance spaces are withheld, so that left sets are of all N records."""
-        return self.params.withheld
 
 
 @dataclass
@@ -238,13 +229,10 @@ class OpenedEntries:
         # an owner of padded trees answers also where it has won nothing
         children = {place: nodes for place, nodes in children.items() if nodes}
         _agree("won splits", self._won, children)
-        won, everywhere = [], {cut.node: cut.left for cut in tree.cuts}
+        won = []
         for (party, stage), of_stage in sorted(self._won.items()):
             _agree(f"won splits of {party}", of_stage, children[party, stage])
-            won += [
-                WonSplit(node, party, places, nodes[2 * node], everywhere.get(node))
-                for node, places in of_stage.items()
-            ]
+            won += [WonSplit(node, party, places, nodes[2 * node]) for node, places in of_stage.items()]
         opened = OpenedTree(
             tree.index,
             values,
@@ -297,11 +285,9 @@ def opened_sums(
 
 def _left_sets(tree: TreeView, children: Mapping[Place, Collection[int]]) -> Iterator[LeftSet]:
     """The left sets that feature parties sent, by node."""
-    everywhere = {cut.node: cut.left for cut in tree.cuts}
     for node, party in sorted((node, party) for (party, _), nodes in children.items() for node in nodes):
-        known = ROOT if node in everywhere else node
-        left = everywhere[node] if node in everywhere else tree.nodes[2 * node].records
-        yield LeftSet(tree.index, node, party, left, tree.nodes[known].records if known in tree.nodes else None)
+        space = tree.nodes[node].records if node in tree.nodes else None
+        yield LeftSet(tree.index, node, party, tree.nodes[2 * node].records, space)
 
 
 def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:

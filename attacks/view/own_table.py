@@ -24,6 +24,7 @@ from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
+from treetap.trees.metrics import auc
 from treetap.wire.own_rows import FORGOTTEN
 
 #: Most different values of a text column.
@@ -82,12 +83,13 @@ def _by_ids(path: Path, table: Table, view: View) -> Ints | None:
     if view.ids is None:
         return None
     own, known = hashes(table.ids, view.ids.key), view.ids.hashes
-    if not np.isin(own, known).any():
-        return None
-    if absent := int((~np.isin(known, own)).sum()):
-        raise DataError(f"{path}: lacks {absent} of the ids that took part in job {view.job!r}: it is another version")
     order = np.argsort(own)
-    return np.asarray(order[np.searchsorted(own, known, sorter=order)])
+    places = order.take(np.searchsorted(own[order], known), mode="clip")
+    if (absent := int((own[places] != known).sum())) == len(known):
+        return None
+    if absent:
+        raise DataError(f"{path}: lacks {absent} of the ids that took part in job {view.job!r}: it is another version")
+    return np.asarray(places)
 
 
 def model_table(manifest: Mapping[str, Any], path: Path, id_column: str) -> Table:
@@ -129,6 +131,19 @@ def load_known_labels(path: Path, label: str, own: Table, id_column: str = "id")
     if not len(known):
         raise DataError(f"{path}: column {id_column!r} has none of the ids of {own.path}")
     return known, _classes(table.take(places[known]), label)
+
+
+def auc_by_membership(path: Path, label: str, own: Table, id_column: str = "id") -> float | None:
+    """How well being in `own` ranks the classes of all records of a table, either way round; None unless it has two.
+
+    Raises as `load_known_labels`.
+    """
+    table, places = _labelled(path, label, own, id_column)
+    labels = _classes(table, label)
+    if len(labels.classes) != 2:
+        return None
+    ranked = auc(np.isin(np.arange(len(table.ids)), places), labels.values)
+    return max(ranked, 1 - ranked)
 
 
 def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, Ints]:

@@ -85,7 +85,7 @@ def some_of(records: Ints, most: int, draws: Draws, *path: str | int) -> Ints:
     """At most `most` of the records, drawn without replacement, ascending."""
     if len(records) <= most:
         return np.sort(records)
-    return np.sort(records[draws.order(len(records), *path)[:most]])
+    return np.sort(records[np.argpartition(draws.keys(len(records), *path), most)[:most]])
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,10 @@ Chunks = list[types_pb2.RecordChunk]
 
 @dataclass
 class TreeReplay:
-    """One tree as it was grown in one attempt. `stored`: this party was asked to store it on disk."""
+    """One tree as it was grown in one attempt. `stored`: this party was asked to store it on disk.
+
+    `opened_bits`: of a label holder, the left sets that it made of left bits, by node.
+    """
 
     index: int
     attempt: int
@@ -288,6 +291,7 @@ class TreeReplay:
     sent: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
     own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
     opened: OpenedEntries = field(default_factory=OpenedEntries)
+    opened_bits: dict[int, Chunks] = field(default_factory=dict)
     stored: bool = False
 
     def totals(self) -> set[int]:
@@ -314,20 +318,22 @@ class TreeReplay:
             yield from by_node.items()
 
     def children(self) -> dict[Place, dict[int, Chunks]]:
-        """The records that feature parties sent left, as their label holder gets them: by party and stage, by node."""
+        """What went left at feature parties' splits, as their label holder knows it: by party and stage, by node."""
         children: dict[Place, dict[int, Chunks]] = {}
         for peer, stage, series in self.of("children"):
             by_node = children.setdefault((peer, stage), {})
             for message in series.in_order():
                 for child in message.growth.children.children:
-                    by_node.setdefault(child.node, []).append(child.left)
+                    if child.HasField("left"):
+                        by_node.setdefault(child.node, []).append(child.left)
+                    elif child.node in self.opened_bits:
+                        by_node[child.node] = self.opened_bits[child.node]
         return children
 
-    def view(self, everybody: Ints, budget: MemoryBudget, *, withheld: bool = False, holder: bool = False) -> TreeView:
+    def view(self, everybody: Ints, budget: MemoryBudget, *, whole: bool = False) -> TreeView:
         """The party's view of this tree among all records, which `everybody` holds.
 
-        `withheld`: instance spaces are, so that a feature party answered for all records where it won; `holder`: the
-        party is the label holder.
+        `whole`: own splits are of all records, as a feature party's are from which instance spaces are withheld.
 
         Raises Malformed if the tree contradicts itself, and BadInput if it does not fit the memory budget.
         """
@@ -339,7 +345,7 @@ class TreeReplay:
                 raise Malformed(f"messages of the {step} that {peer} sent for stage {stage} are missing")
             drawn: Ints | None = None
             received: dict[int, Ints] = {}
-            for node, chunks in self._sets(children=not withheld):
+            for node, chunks in self._sets():
                 if node is None:
                     if drawn is None:
                         drawn = np.zeros(total, dtype=np.int64)
@@ -353,31 +359,15 @@ class TreeReplay:
             own = [(_own(it), rows_of(it.left, total), rows_of(it.right, total)) for it in self.own.values()]
             for _, left, right in own:
                 budget.take(left.nbytes + right.nbytes)
-            cuts = list[WholeCut]()
-            if withheld:
-                cuts = self._answered(total, budget) if holder else [_whole(it, total) for it in own]
-                own = own if holder else []
-            nodes = known_nodes(everybody, received, own, budget, cuts)
+            cuts = [_whole(it, total) for it in own] if whole else []
+            nodes = known_nodes(everybody, received, [] if whole else own, budget, cuts)
         except Malformed as fault:
             raise Malformed(f"tree {self.index}, attempt {self.attempt}: {fault}") from None
         by_node = sorted(cuts, key=lambda cut: cut.node)
         return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn, tuple(by_node))
 
-    def _answered(self, total: int, budget: MemoryBudget) -> list[WholeCut]:
-        """The splits that feature parties answered for all records, as their label holder gets them."""
-        cuts = dict[int, WholeCut]()
-        for sent_left in self.children().values():
-            for node, chunks in sent_left.items():
-                cut = WholeCut(node, rows_of(chunks, total))
-                budget.take(cut.left.nbytes)
-                if not np.array_equal(cuts.setdefault(node, cut).left, cut.left):
-                    raise Malformed(f"node {node} was split twice")
-        return list(cuts.values())
-
-    def _sets(self, *, children: bool = True) -> Iterator[tuple[int | None, Chunks]]:
+    def _sets(self) -> Iterator[tuple[int | None, Chunks]]:
         """(node, chunks) of the received spaces; node None: the sample. Incomplete series are left out.
-
-        `children`: those that feature parties sent a label holder are among them.
 
         A sample with replacement comes as several sets: the records drawn at least once, at least twice, and so on.
         """
@@ -392,7 +382,7 @@ class TreeReplay:
                 sets[-1].append(chunk)
             yield from ((None, chunks) for chunks in sets)
         yield from self.spaces("instance_spaces")
-        for sent_left in self.children().values() if children else ():
+        for sent_left in self.children().values():
             yield from ((2 * node, chunks) for node, chunks in sent_left.items())
         may_be_split = self._may_be_split()
         yield from ((node, chunks) for node, chunks in self.spaces("node_records") if node in may_be_split)

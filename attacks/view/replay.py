@@ -21,6 +21,7 @@ from treetap.attacks.view.received_rows import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.models.keyed_ids import HashedIds
 from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.protocols.growth import sums_opened
 from treetap.protocols.registry import training, training_name
 from treetap.wire.frame import name_of
 from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
@@ -28,7 +29,15 @@ from treetap.wire.records import rows_of
 from treetap.wire.signatures import Anchor
 from treetap.wire.transcript import OWN_STEPS, TranscriptReader, counted, open_message
 from treetap.wire.transcript_writer import Kind
-from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2
+from treetap.wire.v2 import (
+    control_pb2,
+    exchange_pb2,
+    growth_pb2,
+    prediction_pb2,
+    serving_pb2,
+    setup_pb2,
+    transcript_pb2,
+)
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Kind of record → types of the messages in it → their step; empty: that of the content.
@@ -102,6 +111,11 @@ class TranscriptReplay:
             raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
         return totals.pop() if totals else max(map(len, self.alignments.values()), default=0)
 
+    @property
+    def _opened(self) -> bool:
+        """True if a label holder opens the sums of candidates that it receives."""
+        return self.spec is None or sums_opened(self.spec)
+
     def take(self, record: TranscriptRecord) -> None:
         """Take the transcript's next record. Raises Malformed."""
         message = checked(record)
@@ -122,6 +136,10 @@ class TranscriptReplay:
             self.budget.take(len(record.message))
             if self.tree(record.round, record.attempt).own.setdefault(message.node, message) != message:
                 raise Malformed(f"tree {record.round}: node {message.node} was split twice")
+        elif isinstance(message, growth_pb2.Children):
+            self.budget.take(len(record.message))
+            for child in message.children:
+                self.tree(record.round, record.attempt).opened_bits.setdefault(child.node, []).append(child.left)
         elif isinstance(message, ENTRIES):
             tree = self.tree(record.round, record.attempt)
             of_split_parties = self.spec is not None and training_name(self.spec) == "pivodl"
@@ -152,7 +170,7 @@ class TranscriptReplay:
             tree = self.tree(record.round, record.attempt)
             where = (record.peer, record.step, record.stage)
             (tree.sent if sent else tree.series).setdefault(where, Messages()).add(message, message)
-        elif record.step == "candidate_sums" and not sent:
+        elif record.step == "candidate_sums" and not sent and self._opened:
             opened, sums = self.tree(record.round, record.attempt).opened, message.growth.candidate_sums
             opened.received.setdefault((record.peer, record.stage), set()).update(sums.nodes)
             if any(sums.marks):

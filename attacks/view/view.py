@@ -27,7 +27,8 @@ from treetap.attacks.view.replay import TranscriptReplay, feature_party, label_h
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.models.keyed_ids import HashedIds
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.job_spec import check_spec, continued_from, params_of
+from treetap.protocols.job_spec import SHARED, check_spec, continued_from, params_of
+from treetap.protocols.messages import aligned_apart
 from treetap.protocols.registry import training_name
 from treetap.trees.ensemble import ROOT
 from treetap.trees.job_params import REGRESSIONS, JobParams
@@ -36,6 +37,12 @@ from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.own_rows import FORGOTTEN
 from treetap.wire.signatures import Anchor
 from treetap.wire.v2 import setup_pb2
+
+#: Why no attack reads the sums of a label holder whose records others lack.
+OTHERS_RECORDS = (
+    "join = 'left' adds records that a party lacks to its sums, which no attack on columns takes apart: train with "
+    "join = 'inner' to measure it"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +60,8 @@ class View:
     parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
     `embeddings`: of the label holder of a split network those of the feature parties, and no `network`. `opened`: of
     the label holder of trees the sums over the feature parties' columns. `room`: of the plaintexts of a job of trees,
-    where the transcript tells it.
+    where the transcript tells it. `private`: nobody opened sums of candidates. `apart`: the job's records are the
+    label holder's, and these those of them that the party has.
     """
 
     path: Path
@@ -81,6 +89,8 @@ class View:
     embeddings: EmbeddingsView | None = field(default=None, repr=False)
     opened: OpenedSums | None = field(default=None, repr=False)
     room: Room | None = None
+    private: bool = False
+    apart: bool = False
 
     @property
     def of_columns(self) -> bool:
@@ -165,19 +175,20 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     if spec is None:
         what = "is of a prediction: no model is trained in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
-    # its records would be counted among those of the training
-    if spec.eval_table:
-        raise BadInput(
-            f"{path}: job {replay.job!r} has an eval table, whose records are in its sets too: "
-            "train without eval_table to measure attacks"
-        )
+    apart = aligned_apart(spec)
+    # an eval table's records would be counted among those of the training
+    if spec.eval_table or (apart and replay.network.kind == EMBEDDINGS):
+        with_eval = "an eval table's records are in its sets too: train without eval_table to measure attacks"
+        raise BadInput(f"{path}: job {replay.job!r}: {with_eval if spec.eval_table else OTHERS_RECORDS}")
     params = _params(spec)
     name = (label_holder if replay.network.kind == EMBEDDINGS else feature_party)(path, replay, spec, party)
     total = replay.total
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     withheld = isinstance(params, TreeParams) and params.withheld
-    trees, unfinished = _trees(path, replay, total, max_depth, withheld=withheld)
-    if isinstance(params, TreeParams) and withheld and params.draws_records:  # as every party computes it by the seed
+    whole = withheld and replay.network.kind != EMBEDDINGS
+    trees, unfinished = _trees(path, replay, total, max_depth, whole=whole)
+    # as every party computes it by the seed, where it knows the places of its records
+    if isinstance(params, TreeParams) and withheld and params.draws_records and not apart:
         trees, unfinished = (
             [replace(tree, drawn=params.drawn(tree.index, total)) for tree in some] for some in (trees, unfinished)
         )
@@ -238,6 +249,8 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         embeddings=embeddings,
         opened=opened,
         room=room,
+        private=spec.sums == SHARED,
+        apart=apart,
     )
     return view if rows is None or pivodl or not isinstance(params, TreeParams) else _remembered(view, rows)
 
@@ -327,7 +340,7 @@ def _gaps(indices: list[int]) -> str:
 
 
 def _trees(
-    path: Path, replay: TranscriptReplay, total: int, max_depth: int, *, withheld: bool
+    path: Path, replay: TranscriptReplay, total: int, max_depth: int, *, whole: bool
 ) -> tuple[list[TreeView], list[TreeView]]:
     """Complete and unfinished trees: of each tree the last complete growth, else the last one."""
     last: dict[int, TreeReplay] = {}
@@ -336,10 +349,7 @@ def _trees(
             last[index] = tree
     try:
         everybody = replay.budget.rows(total)
-        holder = replay.network.kind == EMBEDDINGS
-        views = [
-            tree.view(everybody, replay.budget, withheld=withheld, holder=holder) for _, tree in sorted(last.items())
-        ]
+        views = [tree.view(everybody, replay.budget, whole=whole) for _, tree in sorted(last.items())]
     except BadInput as fault:
         raise BadInput(f"{path}: {fault}") from None
     for view in views:

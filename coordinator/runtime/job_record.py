@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
+from treetap.protocols.job_spec import processes_of
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.registry import TRAINING, prediction_name, training, training_name
 from treetap.version import PROTOCOL_VERSION
@@ -88,11 +89,11 @@ class Submitted:
 
     @property
     def members(self) -> list[str]:
-        """The job's parties, its aggregator or recipient first."""
+        """The job's parties, its aggregator or recipient first, and its dealer."""
         if self.kind == "align":
             return list(self.preview.parties)
         if self.kind == "train":
-            return [self.spec.aggregator, *self.spec.feature_parties]
+            return processes_of(self.spec)
         return [self.opening.recipient, *self.opening.feature_parties]
 
     def status(self, attempt: int) -> jobs_pb2.JobStatus:

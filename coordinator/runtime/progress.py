@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Mapping
 
+from treetap.process.together import within
 from treetap.wire.metric_history import append
 from treetap.wire.v2 import control_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2, types_pb2
 
@@ -130,9 +130,7 @@ class Progress:
     async def settle(self, within_s: float) -> None:
         """Of serving: wait for its last figures and costs; without them the figures before stay."""
         self.ending = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self.settled.wait()
+        await within(within_s, self.settled.wait())
 
     def on_progress(self, party: str, progress: control_pb2.Progress) -> None:
         if self.status.kind == "serve" and party in self.status.away:

@@ -13,7 +13,7 @@ from treetap import logs
 from treetap.coordinator.runtime.progress import Progress
 from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
-from treetap.process.together import together
+from treetap.process.together import ended, together
 from treetap.wire.disclosure import ByteCounts, bytes_by_class
 from treetap.wire.frame import Opening, content_of, filled, name_of
 from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
@@ -120,10 +120,8 @@ class Roster:
             if leaving:
                 await asyncio.wait(leaving.values(), timeout=within_s)
         finally:  # also if the job is cancelled meanwhile: no call may outlive it
-            for task in leaving.values():
-                task.cancel()
-            ended = await asyncio.gather(*leaving.values(), return_exceptions=True)
-        return [party for party, outcome in zip(leaving, ended, strict=True) if isinstance(outcome, BaseException)]
+            outcomes = await ended(leaving.values())
+        return [party for party, outcome in zip(leaving, outcomes, strict=True) if isinstance(outcome, BaseException)]
 
     async def _leave(self, party: str, body: setup_pb2.Leave) -> None:
         """Ask until the party confirms it; the caller sets the deadline."""

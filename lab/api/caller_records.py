@@ -89,7 +89,9 @@ def missing_in(labels: Array) -> Bools:
 
 
 #: Parameters about tables and parties, which those of a federation elsewhere have in their own files.
-OF_PARTIES = ("encode", "date_format", "monotone_constraints", "defences", "policy", "workdir", "id_column")
+OF_PARTIES = (
+    *("encode", "date_format", "monotone_constraints", "defences", "policy", "workdir", "id_column", "normalise"),
+)
 
 
 class CallerRecords(Parameters, ABC):
@@ -111,7 +113,9 @@ class CallerRecords(Parameters, ABC):
         if not party_tables.are_frames(X):
             return party_tables.of_one(X, self._table_of(X), columns, self._id_column)
         frames = self._by_party(X)
-        return party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=columns)
+        return party_tables.of_several(
+            frames, holder, self._id_column, self.normalise, leave_out=self._label_column, columns=columns
+        )
 
     def _eval_set(self, X: Any, y: Any, weight: Any, trained: PartyTables, holder: str) -> dict[str, OwnTable]:
         """A set by which the model is measured, encoded as the training's tables; their records may be in it too."""
@@ -148,6 +152,8 @@ class CallerRecords(Parameters, ABC):
 
     def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array, Places | None]:
         """One table split by columns, and its labels."""
+        if self.normalise:
+            raise InvalidInput("normalise is of the ids of several tables, and X is one, whose rows are numbered")
         self._by_place, id_column = library_of(X) is None, self._id_column
         if self._by_place:
             given = {"dtype": np.float64, "ensure_all_finite": "allow-nan", "ensure_min_samples": 2}
@@ -178,7 +184,13 @@ class CallerRecords(Parameters, ABC):
         if self._label_column is not None and training(self.protocol).one_role:
             labelled = [party for party, frame in frames.items() if self._label_of(frame) is not None]
         data = party_tables.of_several(
-            frames, holder, self._id_column, leave_out=self._label_column, labelled=labelled, columns=named
+            frames,
+            holder,
+            self._id_column,
+            self.normalise,
+            leave_out=self._label_column,
+            labelled=labelled,
+            columns=named,
         )
         self._remember([name for own in data.columns.values() for name in own], list(frames.values()))
         if self._label_column is not None:

@@ -79,7 +79,7 @@ class Client:
         self._context: ssl.SSLContext | None = None
         self._expected = self._host if gateway is None else Identity(gateway, Role.GATEWAY).dns
         self._idle: list[HTTPConnection] = []
-        self._most_ids: dict[str | None, int] = {}
+        self._most_ids: dict[tuple[str | None, str], int] = {}
         if parts.scheme == "https":
             with checked():
                 self._context = _context(Path("certs" if certs is None else certs), client)
@@ -90,18 +90,31 @@ class Client:
         if gateway is not None:
             self._headers["Host"] = f"{self._expected}:{self._port}"
 
-    def predict(self, ids: Iterable[str | int], *, model: str | None = None, deadline_s: float | None = None) -> Any:
+    def predict(
+        self,
+        ids: Iterable[str | int] | None = None,
+        *,
+        records: Iterable[Mapping[str, Any]] = (),
+        model: str | None = None,
+        deadline_s: float | None = None,
+        reasons: int = 0,
+    ) -> Any:
         """Predictions of records, in the order of their ids, as a data frame (Arrow's where pandas is missing).
 
         Columns: `id`, `status` ("predicted"; "unknown_id", which the label holder lacks; "not_common", which another
-        party lacks; "queries_spent", of which `party` answers no more queries), `prediction`, `probability_CLASS`,
+        party lacks; "queries_spent", of which `party` answers no more queries; "invalid", of which `fault` says what is
+        wrong), `prediction`, `probability_CLASS`,
         `score`. More ids than the party takes at once go in several requests. A `UserWarning` names parties that were
         away when an answer was computed.
 
         Args:
             ids: texts or whole numbers, as the prediction table has them.
+            records: those that it lacks, of a model with look-ups: `{"id": …, "fields": {column: value}}` each, with
+                the label holder's columns of the model; None is a missing value. They come after the ids.
             model: its name, where several are served.
             deadline_s: seconds to wait for each answer, if fewer than the party allows.
+            reasons: most reasons of each record, 16 at most; a column `reasons` then has a list of `party`, `column`,
+                `number` and `nameable` each, and `unreasoned` the parties whose columns are left out.
 
         Raises:
             ValueError: the ids are none, or the party cannot read the request.
@@ -110,19 +123,25 @@ class Client:
             NotServed, Overloaded, Silent: no answer now; it may be asked again.
             Unreachable: no gateway answers at the address, or the certificates do not fit.
         """
-        asked = _plain_ids(ids)
-        most = self._most(model)
+        named, new = ([] if ids is None else _plain_ids(ids)), list(records)
+        if (not named and not new) or not all(isinstance(one, Mapping) and {*one} == {"id", "fields"} for one in new):
+            raise InvalidInput('give ids, or records such as {"id": "c9", "fields": {"age": 41}}')
+        asked = [*named, *(one["id"] for one in new)]
+        most = self._most(model, "most_reasoned" if reasons else "most_ids")
         rows: list[Mapping[str, Any]] = []
         away: dict[str, None] = {}
         for first in range(0, len(asked), most):
-            body: dict[str, Any] = {"ids": asked[first : first + most], "model": model, "deadline_s": deadline_s}
-            status, answer = self._ask("POST", "/v1/predict", {k: v for k, v in body.items() if v is not None})
-            if status != 200 and "record" in answer and len(body["ids"]) == 1:
+            last, begin = first + most, max(first - len(named), 0)
+            body: dict[str, Any] = {"ids": named[first:last], "records": new[begin : max(last - len(named), 0)]}
+            body |= {"model": model, "deadline_s": deadline_s, "reasons": reasons or None}
+            status, answer = self._ask("POST", "/v1/predict", {k: v for k, v in body.items() if v not in (None, [])})
+            if status != 200 and "record" in answer and len(asked[first:last]) == 1:
                 said = {name: answer[name] for name in ("party",) if name in answer}
+                said |= {"fault": answer["detail"]} if answer["record"] == "invalid" else {}
                 rows.append({"id": asked[first], "status": answer["record"], **said})
                 continue
             _raise_unless_ok(status, answer)
-            rows += self._rows(answer, body["ids"])
+            rows += self._rows(answer, asked[first:last])
             away |= dict.fromkeys(map(visible, map(str, answer["away"])))
         if away:
             warnings.warn(f"{', '.join(away)} did not take part in this answer: away", stacklevel=2)
@@ -155,13 +174,15 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({'http' if self._context is None else 'https'}://{self._host}:{self._port})"
 
-    def _most(self, model: str | None) -> int:
-        if model not in self._most_ids:
-            most = self.model(model).get("most_ids")
-            if not isinstance(most, int) or most < 1:
+    def _most(self, model: str | None, key: str) -> int:
+        """The most ids of a request by the model's description; of one that gives no reasons 1, to hear its refusal."""
+        if (model, key) not in self._most_ids:
+            most = self.model(model).get(key)
+            least = 1 if key == "most_ids" else 0
+            if not isinstance(most, int) or most < least:
                 raise self._strange()
-            self._most_ids[model] = most
-        return self._most_ids[model]
+            self._most_ids[model, key] = max(1, most)
+        return self._most_ids[model, key]
 
     def _rows(self, answer: Mapping[str, Any], asked: Sequence[str | int]) -> list[Mapping[str, Any]]:
         """The predictions in an answer. `Unreachable` if they are not those of the ids that were asked for."""

@@ -24,6 +24,7 @@ from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.kept import RUNS, TABLE, opened
 from treetap.lab.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.strict import load, text_of
+from treetap.tables.sending import VERDICTS
 from treetap.tables.written import written
 from treetap.version import install
 
@@ -104,7 +105,7 @@ def audit(
 
 #: Columns of a frame of attacks, and of one of verdicts.
 _ATTACKS = ("party", "attack", "v_measure", "accuracy", "groups")
-_VERDICTS = ("party", "learned", "of", "word", "measure", "before", "after", "gain", "low", "high")
+_VERDICTS = tuple(VERDICTS.names)
 
 
 class AuditResult:

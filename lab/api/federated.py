@@ -22,6 +22,7 @@ from treetap.lab.api.loopback import Loopback
 from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
 from treetap.party.policy import PERMISSIVE, merged
+from treetap.protocols.job_spec import PRIVATE, PUBLISHED, SHARED
 from treetap.protocols.prediction import predicting
 from treetap.tables.config import AUTO
 from treetap.tables.labels import class_name
@@ -164,7 +165,7 @@ class FederatedEstimator(Insights):
         return rows.framed(predicted)
 
     @contextmanager
-    def serve(self, X: Any) -> Iterator[Served]:
+    def serve(self, X: Any, *, look_up: bool = False, reasons: bool = False) -> Iterator[Served]:
         """Serve the model while the block runs; clients ask the label holder over HTTP, by ids.
 
         The federation is one of `treetap.federation(…, serve=True)`; docs/serving.md describes requests and answers.
@@ -173,6 +174,10 @@ class FederatedEstimator(Insights):
         ----------
         X : data frame or array of shape (n_samples, n_features), or a table of each party
             Records, as in `fit`.
+        look_up : bool, default=False
+            Also answer about records that the label holder's table lacks, where other parties' policies permit it.
+        reasons : bool, default=False
+            Clients may ask for the reasons of scores.
 
         Yields
         ------
@@ -192,7 +197,8 @@ class FederatedEstimator(Insights):
         with checked():
             data = self._party_tables(X).by_names()
             tables = self._own_tables(data)
-        with running.serve(self._model.job, tables, self._protocol) as address:
+        serving = running.serve(self._model.job, tables, self._protocol, look_up=look_up, reasons=reasons)
+        with serving as address:
             yield Served(f"http://{address}", {NAME_KEY: running.client}, list(data.rows.ids))
 
     @checked()
@@ -268,7 +274,8 @@ class FederatedEstimator(Insights):
         holder = self._holder(names)
         job = self._job(self.objective or self._usual_objective, "psi")
         others = [name for name in names if name != holder]
-        status = connection.train(job, holder, others, table, further or "", verbose=bool(self.verbose))
+        dealer = self.dealer or ""
+        status = connection.train(job, holder, others, table, further or "", dealer=dealer, verbose=bool(self.verbose))
         self._fitted = RemoteFitted(connection, status, holder, stops=bool(getattr(job.params(), "sets_aside", False)))
         self.label_holder_, self.n_iter_ = holder, self._fitted.rounds
         return self
@@ -287,7 +294,7 @@ class FederatedEstimator(Insights):
     @property
     def _protocol(self) -> str:
         """The protocol of predictions. Raises InvalidInput: models of the training's protocol have no such one."""
-        known = predicting(self.protocol, withheld=self.instance_spaces == "withheld")
+        known = predicting(self.protocol, withheld=self.privacy != PUBLISHED)
         if self.prediction is not None and self.prediction not in known:
             raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
         return self.prediction or known[0]
@@ -323,7 +330,7 @@ class FederatedEstimator(Insights):
         """True if trees may split columns by sets of their categories."""
         policy = self.federation.policy if isinstance(self.federation, Loopback) else self.policy
         columns = merged(PERMISSIVE, policy or {})["columns"]
-        return job.params().splits_categories and bool(columns["category_partitions"])
+        return job.params().splits_categories and bool(columns["category_partitions"]) and job.sums != SHARED
 
     def _loopback(self, names: Sequence[str]) -> Loopback:
         """The running federation that trains: the caller's, or the one of these settings."""
@@ -339,7 +346,11 @@ class FederatedEstimator(Insights):
                 raise InvalidInput(
                     f"federation has parties {', '.join(self.federation.parties)}, the data has {', '.join(names)}"
                 )
+            if self.privacy == PRIVATE and not self.federation.deals:
+                raise InvalidInput("privacy = 'private' needs a dealer: treetap.federation(…, dealer=True)")
             return self.federation
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
-        return loopback.kept(Loopback(tuple(names), defences, self.policy, self.workers, workdir))
+        return loopback.kept(
+            Loopback(tuple(names), defences, self.policy, self.workers, workdir, dealer=self.privacy == PRIVATE)
+        )

@@ -324,17 +324,17 @@ def only_numbers(index: Any) -> bool:
     return bool(index.identical(sys.modules["pandas"].RangeIndex(len(index))))
 
 
-def ids_in(frame: str, place: str, column: pa.ChunkedArray) -> Ids:
-    """A column or an index as ids, by the rules of a file's; `frame` and `place`: for messages.
+def ids_in(frame: str, place: str, column: pa.ChunkedArray, rules: tuple[str, ...] = ()) -> Ids:
+    """A column or an index as ids, by the rules of a file's; `frame` and `place`: for messages. `rules`: see `Ids`.
 
     Raises:
         InvalidInput: one is missing, empty or there twice, or they are no whole numbers and no text.
     """
     with checked():
-        return ids_of(Path(frame), place, plain_column(Path(frame), place, column))
+        return ids_of(Path(frame), place, plain_column(Path(frame), place, column), rules)
 
 
-def ids_of_index(frame: str, index: Any) -> Ids:
+def ids_of_index(frame: str, index: Any, rules: tuple[str, ...] = ()) -> Ids:
     """The index of a pandas frame as ids. Raises as `ids_in`, and of an index of several levels or types."""
     if index.nlevels > 1:
         raise InvalidInput(
@@ -348,4 +348,4 @@ def ids_of_index(frame: str, index: Any) -> Ids:
             f"{frame}: its index holds values of several types, or of one that no id has: ids are whole numbers or "
             "text; or name a column as id_column"
         ) from None
-    return ids_in(frame, "the index", column)
+    return ids_in(frame, "the index", column, rules)

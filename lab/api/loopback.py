@@ -24,13 +24,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.lab.api.frames import ID, InvalidInput
 from treetap.lab.experiment.file_tables import RESERVED
-from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
+from treetap.lab.local_federation import STAND_IN, LocalFederation, dealer_of, empty_folder, keep_table, to_toml
 from treetap.models.durable import make_folder, write_whole
 from treetap.names import check_name, check_process_name
 from treetap.party.policy import PERMISSIVE, merged
@@ -68,6 +69,7 @@ class Loopback:
         workdir: a folder that keeps its files.
         serve: a client of the name `client` may ask each party about records, over HTTP on loopback, of its gateway.
             The name is drawn, since it is all that a client shows there.
+        dealer: one process more may deal for jobs with privacy = "private".
 
     Raises:
         InvalidInput: there is one party only, or a name is none for a party.
@@ -81,6 +83,7 @@ class Loopback:
         workers: int | None = None,
         workdir: Path | None = None,
         serve: bool = False,
+        dealer: bool = False,
     ) -> None:
         if len(parties) < 2:
             raise InvalidInput(f"parties: {', '.join(parties) or 'none'}: a federation has at least two parties")
@@ -109,7 +112,7 @@ class Loopback:
                 **({"serve": {"clients": [self.client], **_SERVED}} if serve else {}),
                 **({"defences": dict(given[party])} if given.get(party) else {}),
             }
-        self._serves = serve
+        self._serves, self.deals = serve, dealer
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -131,7 +134,7 @@ class Loopback:
     @property
     def text(self) -> str:
         """Its configuration, in one order: two with the same text may share their processes."""
-        return to_toml({name: self._configured[name] for name in sorted(self.parties)}) + str(self._workdir)
+        return to_toml({name: self._configured[name] for name in sorted(self.parties)}) + f"{self.deals}{self._workdir}"
 
     @property
     def owned(self) -> bool:
@@ -185,7 +188,7 @@ class Loopback:
                     self._folder = empty_folder(self._workdir)
                 except BadInput as failure:
                     raise InvalidInput(str(failure).removeprefix("--")) from None
-            self._federation = LocalFederation(self._folder, self._configured)
+            self._federation = LocalFederation(self._folder, self._configured, dealer=self.deals)
             # a folder of the caller stays
             temporary = self._folder if self._workdir is None else None
             self._end = weakref.finalize(self, _end, self._owner, self._federation, temporary)
@@ -237,7 +240,10 @@ class Loopback:
         operator = self.start()
         others = [name for name in self.parties if name != label_holder]
         with self._placed(tables) as name, nullcontext() if evaluated is None else self._placed(evaluated) as further:
-            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name, further or ""))
+            if (dealer := dealer_of(job)) and verbose:
+                terminal.err.print(STAND_IN, soft_wrap=True)
+            spec = job.spec(label_holder, others, name, further or "", dealer)
+            request = jobs_pb2.SubmitRequest(job=name, spec=spec)
             status = watched(operator, operator.submit(request), verbose=verbose)
         return status, {party: self.folder / party / "state" / "models" / name for party in self.parties}
 
@@ -258,7 +264,9 @@ class Loopback:
         return _taken(status.attributions) if attributed else predicted, status
 
     @contextmanager
-    def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:
+    def serve(
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, look_up: bool, reasons: bool
+    ) -> Iterator[str]:
         """Serve a model for records of tables while the block runs; yields HOST:PORT of HTTP.
 
         Raises:
@@ -269,7 +277,8 @@ class Loopback:
             raise InvalidInput("the parties have no address for clients: treetap.federation(…, serve=True)")
         operator = self.start()
         with self._placed(tables) as name:
-            operator.predict(predict_request(protocol, job=name, model=model, table=name, serve=True))
+            asked = {"job": name, "model": model, "table": name}
+            operator.predict(predict_request(protocol, **asked, serve=True, look_up=look_up, reasons=reasons))
             try:
                 status = operator.watch(name, lambda _: None, progress_view.serves)
                 if status.state != "running":
@@ -375,6 +384,7 @@ def federation(
     workers: int | None = None,
     workdir: str | Path | None = None,
     serve: bool = False,
+    dealer: bool = False,
 ) -> Iterator[Loopback]:
     """A federation of processes of this machine that runs while the block does.
 
@@ -387,6 +397,7 @@ def federation(
         workers: threads of each party that compute; None: the number of cores.
         workdir: a folder that keeps configurations, certificates, states and logs; None: a temporary one.
         serve: give the parties an address at which `model.serve` answers over HTTP; needs the extra `serve`.
+        dealer: start a dealer too, as estimators with privacy = "private" need one; on one machine it is a stand-in.
 
     Raises:
         TreetapError: the processes do not start.
@@ -395,7 +406,8 @@ def federation(
         names: Sequence[str] = [f"party-{number}" for number in range(1, int(parties) + 1)]
     else:
         names = parties if isinstance(parties, str) else tuple(parties)
-    running = Loopback(names, defences, policy, workers, None if workdir is None else Path(workdir), serve)
+    folder = None if workdir is None else Path(workdir)
+    running = Loopback(names, defences, policy, workers, folder, serve, dealer)
     try:
         running.start()
         yield running

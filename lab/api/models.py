@@ -63,25 +63,25 @@ class LoadedModel:
         return dict(self._joint.manifest["training_metrics"])
 
     @checked()
-    def predict_frame(self, X: Any, *, id_column: str | None = None) -> Any:
+    def predict_frame(self, X: Any, *, id_column: str | None = None, normalise: Sequence[str] | None = None) -> Any:
         """Predictions of records, as a data frame of the library of `X`.
 
         `X`: a data frame with the columns of all parties, or {party: frame}, joined as by the estimators; then only of
-        records that all parties have. `id_column`: that of their ids.
+        records that all parties have. `id_column`: that of their ids. `normalise`: the rules of these.
 
         Raises:
             ValueError: a column is missing, or cannot be read as in the training.
         """
-        predicted, rows = self._predictions(X, id_column)
+        predicted, rows = self._predictions(X, id_column, normalise)
         return rows.framed(predicted)
 
     @checked()
-    def explain(self, X: Any, *, id_column: str | None = None) -> Any:
+    def explain(self, X: Any, *, id_column: str | None = None, normalise: Sequence[str] | None = None) -> Any:
         """Shapley values of the scores of `X`, as a `shap.Explanation`: see `FederatedClassifier.explain`.
 
         Raises as `predict`, and ImportError without the extra `explain`.
         """
-        return by_shards(self._joint, *self._tables(X, id_column))
+        return by_shards(self._joint, *self._tables(X, id_column, normalise))
 
     def plot_importance(
         self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
@@ -95,33 +95,35 @@ class LoadedModel:
         return plot_history(rows, self._joint.manifest["best_round"], metric, ax)
 
     @checked()
-    def predict(self, X: Any, *, id_column: str | None = None) -> Array:
+    def predict(self, X: Any, *, id_column: str | None = None, normalise: Sequence[str] | None = None) -> Array:
         """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
-        predicted = self._rows(X, id_column).column("prediction").to_pylist()
+        predicted = self._rows(X, id_column, normalise).column("prediction").to_pylist()
         place = {value: number for number, value in enumerate(self._joint.classes)}
         return self.classes_[[place[value] for value in predicted]] if place else np.array(predicted)
 
     @checked()
-    def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
+    def predict_proba(self, X: Any, *, id_column: str | None = None, normalise: Sequence[str] | None = None) -> Array:
         """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
-        predicted = self._rows(X, id_column)
+        predicted = self._rows(X, id_column, normalise)
         if not self._joint.classes:
             raise InvalidInput("the model was trained on numbers: it has no probabilities")
         return probabilities_of(predicted, self._joint.classes)
 
-    def _rows(self, X: Any, id_column: str | None) -> pa.Table:
-        predicted, rows = self._predictions(X, id_column)
+    def _rows(self, X: Any, id_column: str | None, normalise: Sequence[str] | None) -> pa.Table:
+        predicted, rows = self._predictions(X, id_column, normalise)
         return predicted.take(pa.array(rows.all_in(predicted, OTHERS_PREDICTED)))
 
-    def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
-        tables, rows = self._tables(X, id_column)
+    def _predictions(self, X: Any, id_column: str | None, normalise: Sequence[str] | None) -> tuple[pa.Table, Rows]:
+        tables, rows = self._tables(X, id_column, normalise)
         with checked():
             return predict_jointly(self._joint, tables), rows
 
-    def _tables(self, X: Any, id_column: str | None) -> tuple[dict[str, OwnTable], Rows]:
+    def _tables(
+        self, X: Any, id_column: str | None, normalise: Sequence[str] | None
+    ) -> tuple[dict[str, OwnTable], Rows]:
         columns = self.columns_
         if isinstance(X, Mapping):
-            data = party_tables.of_several(X, self.label_holder, id_column, columns=columns)
+            data = party_tables.of_several(X, self.label_holder, id_column, normalise, columns=columns)
         elif library_of(X) is None:
             raise InvalidInput("X must be a data frame with the columns of all parties, or one of each party")
         else:
@@ -191,7 +193,15 @@ class Connection:
         return Operator(self.config)
 
     def train(
-        self, job: JobTable, label_holder: str, others: Sequence[str], table: str, evaluated: str = "", *, verbose: bool
+        self,
+        job: JobTable,
+        label_holder: str,
+        others: Sequence[str],
+        table: str,
+        evaluated: str = "",
+        *,
+        dealer: str = "",
+        verbose: bool,
     ) -> jobs_pb2.JobStatus:
         """Train on the parties' tables of a name, and measure those of another; returns the job's status.
 
@@ -201,7 +211,8 @@ class Connection:
         """
         with checked():
             operator = self.operator
-            name = operator.submit(jobs_pb2.SubmitRequest(spec=job.spec(label_holder, list(others), table, evaluated)))
+            spec = job.spec(label_holder, list(others), table, evaluated, dealer)
+            name = operator.submit(jobs_pb2.SubmitRequest(spec=spec))
         return watched(operator, name, verbose=verbose)
 
 

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from treetap.commands.jobs.job_file import JobTable, unknown_parameter
 from treetap.errors import did_you_mean
 from treetap.lab.api.frames import InvalidInput, checked
+from treetap.protocols.job_spec import PUBLISHED
 from treetap.protocols.key_options import KEY_FIELDS
 from treetap.protocols.registry import TRAINING, training
 from treetap.trees.job_params import REGRESSIONS
@@ -124,10 +125,13 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Columns of fewer categories are split one against the rest, others by partitions.
     max_cat_threshold : int, default=64
         The categories on one side of a partition are fewer than this.
-    instance_spaces : {"sent", "withheld"}, default="sent"
-        "withheld" shows feature parties no set of records.
+    privacy : {"published", "withheld", "private"}, default="published"
+        What parties learn of each other. "published": as in SecureBoost's paper. "withheld": feature parties get no set
+        of records. "private": the label holder opens no sums either; a dealer deals, on this machine a stand-in.
+    dealer : str, default=None
+        With privacy = "private", of a federation elsewhere: the name of its dealer.
     pad_trees : bool, default=False
-        Show feature parties full trees in the place of the grown ones; needs instance_spaces = "withheld".
+        Show feature parties full trees in the place of the grown ones; needs privacy = "withheld" or "private".
     missing : float, default=nan
         Value in the data that counts as missing, beside nan.
     seed : int, default=0
@@ -144,6 +148,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Search for the common records; None: private set intersection where each party has a table of its own.
     id_column : str, default=None
         Column of ids, which is no feature; None: of several tables the index of pandas, else the place.
+    normalise : list of str, default=None
+        Rules that bring the ids of several tables into one form, as ["nfkc", "casefold", "strip", "e164:DE", "digits"].
     monotone_constraints : {column: 1 or -1}, default=None
         Columns in which predictions may only increase, or only decrease.
     encode : str or {column: str}, default="auto"
@@ -215,7 +221,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         grow_policy: str = "depthwise",
         max_cat_to_onehot: int = 4,
         max_cat_threshold: int = 64,
-        instance_spaces: str = "sent",
+        privacy: str = PUBLISHED,
+        dealer: str | None = None,
         pad_trees: bool = False,
         missing: float = math.nan,
         seed: int = 0,
@@ -225,6 +232,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         obfuscation: str | None = None,
         alignment: str | None = None,
         id_column: str | None = None,
+        normalise: Sequence[str] | None = None,
         monotone_constraints: Mapping[str, int] | None = None,
         encode: str | Mapping[str, str] | None = "auto",
         date_format: str | Mapping[str, str] | None = None,
@@ -261,7 +269,7 @@ def job_table(given: Parameters, objective: str, alignment: str, classes: Sequen
     defaults = {name: it.default for name, it in signature(type(given)).parameters.items()}
     values = {name: plain(getattr(given, name)) for name in defaults}
     changed = {name for name, value in values.items() if not _same(value, defaults[name])}
-    boosting = [field.name for field in fields(BoostingParams)]
+    boosting = [field.name for field in fields(BoostingParams) if field.name in values]
     keys = {name: values[name] for name in boosting if usual or name in changed}
     if "objective" in own:
         keys["objective"] = objective
@@ -269,7 +277,9 @@ def job_table(given: Parameters, objective: str, alignment: str, classes: Sequen
         keys["criterion"] = _CRITERIA[numeric]
     if "classes" in own:
         keys["classes"] = list(classes)
-    keys |= {name: values[name] for name in KEY_FIELDS if described.grows_trees or name in changed}
+    hides = values["privacy"] != PUBLISHED
+    keys |= {name: values[name] for name in KEY_FIELDS if name in changed or (described.grows_trees and not hides)}
+    keys |= {"privacy": values["privacy"]} if hides else {}
     keys |= {"protocol": given.protocol, "alignment": given.alignment or alignment}
     keys |= _options(given.options, changed | ({*defaults} if usual else set()))
     with checked(JobTable):

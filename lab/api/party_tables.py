@@ -32,6 +32,8 @@ from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
 from treetap.tables.categories import are_plain, different_texts, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import OTHERS, auto_for_others
+from treetap.tables.normalised import checked as checked_rules
+from treetap.tables.normalised import rules_of
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import is_text
 
@@ -188,6 +190,7 @@ def of_several(
     frames: Mapping[str, Any],
     label_holder: str,
     id_column: str | None,
+    normalise: Sequence[str] | None = None,
     *,
     leave_out: str | None = None,
     labelled: Collection[str] = (),
@@ -195,8 +198,8 @@ def of_several(
 ) -> PartyTables:
     """A table of each party. Records are known by `id_column`, else by the index of pandas frames, else by their place.
 
-    `leave_out`: the label's column in the frames of the parties that are `labelled`, by default the label holder's.
-    `columns`: those of each party, which are selected.
+    `normalise`: rules of the ids, as of a party's table. `leave_out`: the label's column in the frames of the parties
+    that are `labelled`, by default the label holder's. `columns`: those of each party, which are selected.
 
     Raises:
         InvalidInput: a frame is missing or lacks a column, has records without ids, or the frames differ in length.
@@ -206,7 +209,7 @@ def of_several(
     tables = {party: _arrow(party, frame) for party, frame in frames.items()}
     if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
         raise InvalidInput(f"{_called(empty[0])} has no records")
-    ids = _ids(frames, tables, id_column)
+    ids = _ids(frames, tables, id_column, _rules(normalise))
     kept_of = {}
     for party, table in tables.items():
         # other parties may have a feature of the label's name
@@ -235,15 +238,25 @@ def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:
     return pa.table({ID: ids.array, **{name: table.column(name) for name in names}})
 
 
-def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: str | None) -> dict[str, Ids]:
-    """The ids of each party's records, by the rules of a file's ids."""
+def _rules(normalise: Sequence[str] | None) -> tuple[str, ...]:
+    """The rules of ids. Raises InvalidInput: one is none."""
+    try:
+        return rules_of([ID], checked_rules([] if normalise is None else list(normalise)))
+    except (TypeError, ValueError) as fault:
+        raise InvalidInput(f"normalise = {normalise!r}: {fault}") from None
+
+
+def _ids(
+    frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: str | None, rules: tuple[str, ...]
+) -> dict[str, Ids]:
+    """The ids of each party's records, by the rules of a file's ids; `rules`: see `Ids`."""
     if id_column is not None:
         if without := [party for party, table in tables.items() if id_column not in table.column_names]:
             raise InvalidInput(f"id_column = {id_column!r}: the frame of {', '.join(without)} has no such column")
         place = f"column {id_column!r}"
-        return {party: ids_in(_called(party), place, table.column(id_column)) for party, table in tables.items()}
+        return {party: ids_in(_called(party), place, table.column(id_column), rules) for party, table in tables.items()}
     if _all_pandas(frames):
-        return {party: ids_of_index(_called(party), frame.index) for party, frame in frames.items()}
+        return {party: ids_of_index(_called(party), frame.index, rules) for party, frame in frames.items()}
     # nothing but their place is left to tell records apart
     lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, ConfigError, DataError, naming
@@ -19,10 +21,10 @@ from treetap.lab.api.frames import ID, InvalidInput
 from treetap.lab.api.loopback import OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
-from treetap.lab.local_federation import keep_table
+from treetap.lab.local_federation import dealer_of, keep_table
 from treetap.models.line_file import plain_lines
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HIDES_CONSTANTS, HISTORY, SPACES, TREES, described
+from treetap.models.store import HIDES_CONSTANTS, HISTORY, JOIN, REFERENCES, SPACES, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
@@ -30,11 +32,13 @@ from treetap.party.setup import labelled_table
 from treetap.party.setup.steps import refuse_bins
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import LEFT, aligned_apart
 from treetap.protocols.prediction import predicting
 from treetap.protocols.registry import Rounds, training, training_name
 from treetap.tables.binned import EXACT_RECORDS, JobRecords, refuse_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
+from treetap.tables.references import reference_values
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.job_params import REGRESSIONS
@@ -89,8 +93,10 @@ def train(
         placed: dict[str, dict[str, Any]] = {party: {} for party in order}
         for name, of_parties in ((TRAIN, tables), (EVAL, evaluated or {})):
             for party, own in of_parties.items():
-                path = Path(folder) / f"{party}.{name}.parquet"
-                keep_table(own.records, path)
+                path, records = Path(folder) / f"{party}.{name}.parquet", own.records
+                if job.join == LEFT:
+                    records = _left_joined(of_parties[label_holder].records[ID], records)
+                keep_table(records, path)
                 keys = {key: value for key, value in own.keys.items() if value is not None}
                 placed[party][name] = {"path": str(path), "id": ID, **keys}
         try:
@@ -98,6 +104,18 @@ def train(
         except BadInput as failure:
             said = re.sub(rf"{re.escape(folder)}/\S+?\.parquet: ", "", str(failure))
             raise InvalidInput(to_caller(said)) from None
+
+
+def _left_joined(ids: pa.ChunkedArray, records: pa.Table) -> pa.Table:
+    """A row of a party's records for each of these ids, of empty cells where it has none.
+
+    Raises:
+        DataError: it has none of them.
+    """
+    places = pc.index_in(ids.cast(pa.string()), records[ID].cast(pa.string()))
+    if places.null_count == len(places):
+        raise DataError("a party has no record of the label holder's: do all of them hold the same ids?")
+    return records.take(places).set_column(records.column_names.index(ID), ID, ids)
 
 
 def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Shards:
@@ -114,7 +132,7 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     """
     holder, *others = tables
     further = EVAL in tables[holder]
-    spec = job.spec(holder, others, TRAIN, EVAL if further else "")
+    spec = job.spec(holder, others, TRAIN, EVAL if further else "", dealer_of(job))
     params = _params(job, spec)
     own = Defences.model_validate(defences)
     if own.label_dp is not None:  # noise that no other training repeats
@@ -157,7 +175,7 @@ def _params(job: JobTable, spec: setup_pb2.JobSpec) -> TreeParams:
         )
     if params.withheld:
         raise ConfigError(
-            "instance_spaces = 'withheld' and simulate do not go together: such a model predicts by encrypted scores, "
+            f"privacy = {job.privacy!r} and simulate do not go together: such a model predicts by encrypted scores, "
             "which are rounded; leave one of them out"
         )
     return params
@@ -262,6 +280,8 @@ def _shards(
             **(data.table if party == data.party else records.table).described(),
             **labelled_table.described(spec),
             **({SPACES: "withheld"} if params.withheld else {}),
+            **({JOIN: spec.join} if spec.join else {}),
+            REFERENCES: reference_values(records),
             "trees": len(trees),
         }
         if party != data.party:
@@ -269,7 +289,9 @@ def _shards(
             files = {TREES: plain_lines(lines)}
             manifest = {"role": "feature_party", "label_holder": data.party, **plain}
         else:
-            own = [{"tree": tree.to_dict(), "own": _own(model, tree, party)} for tree in trees]
+            own = [
+                {"tree": _with_sides(model, tree, spec).to_dict(), "own": _own(model, tree, party)} for tree in trees
+            ]
             history = [
                 {"round": number, "trees": (number + 1) * per_round, "metrics": finite(row)}
                 for number, row in enumerate(rounds.history)
@@ -291,6 +313,14 @@ def _shards(
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         shards[party] = {**files, **described({"submission": JOB_NAME, "digest": ""}, digests, manifest)}
     return shards
+
+
+def _with_sides(model: CentralTrees, tree: Tree, spec: setup_pb2.JobSpec) -> Tree:
+    """A tree as its label holder has it, with the sides of records that parties lack where these are trained on."""
+    if not aligned_apart(spec):
+        return tree
+    others = (split for split in tree.splits if split.owner != spec.aggregator)
+    return replace(tree, missing_left=tuple(split.node for split in others if model.entry(split)[0].missing_left))
 
 
 def _own(model: CentralTrees, tree: Tree, party: str) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from treetap.errors import BadInput, cannot
 from treetap.lab.audit.options import AuditOptions, PublishedOptions
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.durable import write_whole
-from treetap.models.store import CELLS, COLUMN_PRIVACY, HIDES_CONSTANTS, MANIFEST, VALUES, read_manifest
+from treetap.models.store import CELLS, COLUMN_PRIVACY, HIDES_CONSTANTS, MANIFEST, SIDES, VALUES, read_manifest
 from treetap.pages.page import drawn
 from treetap.pages.printing import print_section
 from treetap.protocols.registry import training
@@ -199,7 +199,8 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
             "such as 1, yes or true, for records of the training"
         )
     for party, of_party in joint.manifests.items():
-        least |= {party: int(of_party[CELLS])} if of_party["role"] == "feature_party" and CELLS in of_party else {}
+        if of_party["role"] == "feature_party" and (fewest := of_party.get(CELLS) or of_party.get(SIDES)):
+            least[party] = int(fewest)
     params = _params(manifest)
     # what the training had and no shadow model has
     lacking = [words for entry, words in _LACKING.items() if manifest.get(entry)]

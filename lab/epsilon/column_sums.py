@@ -270,7 +270,7 @@ class _Job:
         sums = lattice_sums.SumsOfWords(self._context, self._spec, job, self._noise, once=True)
         way = lattice_sums._Sets(self._context, _LABEL_HOLDER, agreed, b"", None, once=True)
         way._sets = _Unhidden(self._context.engine, agreed, values)
-        sums._parameters, sums._way = agreed, way
+        sums.parameters, sums._way = agreed, way
         return sums
 
     async def _opened(self, sums: Any, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Ints:
@@ -279,7 +279,7 @@ class _Job:
         if self._lattice:
             sums._answered = 0
             count = len(tree.columns.candidates)
-            parts = [_opened(sums._parameters, self._slots, part.ciphertexts, count) async for part in answer]
+            parts = [_opened(sums.parameters, self._slots, part.ciphertexts, count) async for part in answer]
             return np.concatenate(parts)
         assert self._holder is not None
         return await self._holder.open(answer.ciphertexts, len(nodes) * len(tree.columns.candidates))

@@ -22,10 +22,11 @@ from urllib.parse import urlsplit
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, TreetapError, visible
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.kept import MODELS, Kept, remove_private_keys
+from treetap.lab.experiment.kept import MODELS, MOST_RECORDS, Kept, remove_private_keys
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.results import Logged, Results, RunResult, Summary, histories_csv, summary
 from treetap.lab.experiment.run import Live, run_seed
+from treetap.lab.experiment.side_by_side import add_other
 from treetap.lab.experiment.xgboost_export import export_run
 from treetap.models.durable import make_folder, make_ignored_folder, remove_folder
 from treetap.names import on_loopback
@@ -278,6 +279,8 @@ def run_experiment(
             result.left_out = kept.left_out
             if export:
                 _export(kept, result)
+            if given.audited and kept.table.num_rows <= MOST_RECORDS:
+                add_other(result, given, kept.table, kept.folder, live, keep_keys=keep_keys)
             kept.add(result)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
             if (page := drawn(kept.folder / PAGE, lambda: html(given, kept.folder.name, kept.runs))) is not None:

@@ -193,7 +193,7 @@ def _explained(verdict: Verdict, experiment: ExperimentFile, unread: str) -> Ver
         return verdict.model_copy(update={"floor": f"{verdict.floor}; {line} lets it read all, which takes longer"})
     if unread and verdict.learned == "columns":
         return verdict.model_copy(update={"reason": unread})
-    silent = [party.name for party in experiment.party if experiment.record(party) == "off"]
+    silent = [party.name for party in experiment.party if experiment.record(party) == "off" and not experiment.apart]
     if verdict.word != "not measured" or verdict.party not in silent:
         return verdict
     return verdict.model_copy(update={"reason": f"{line} measures it"})
@@ -214,7 +214,7 @@ def _trained_on(run: RunResult, drawn: Split, name: str) -> list[str]:
 
 def _victims_of_trees(experiment: ExperimentFile, run: RunResult, drawn: Split, folder: Path) -> list[Victim]:
     """The feature parties of a job of trees, if the label holder records the sums over their columns."""
-    if not any(map(experiment.record_sums, experiment.party)):
+    if experiment.apart or not any(map(experiment.record_sums, experiment.party)):
         return []
     cuts = {party.name: party.cuts for party in experiment.party if not party.labels}
     return [

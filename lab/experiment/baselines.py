@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
+from treetap.lab.experiment.joint_model import of_records
 from treetap.lab.experiment.party_tables import ID, Split, places, read_as_party, truth
 from treetap.lab.experiment.results import Defended, Measures, RunResult
 from treetap.models.durable import parse_json
@@ -35,6 +37,7 @@ from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import broken_by
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
+from treetap.tables.features import Held
 from treetap.tables.labels import Labels, Rows, read_labels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
@@ -45,13 +48,15 @@ from treetap.trees.pivodl_params import PivodlParams
 #: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
 CENTRALISED, ALONE = "centralised, test", "label holder alone, test"
 UNDEFENDED = "centralised without defences, test"
+#: By the label holder's columns and whether each party has the record, of records that some lack.
+MEMBERS = "label holder alone, told who has the record, test"
 
 
 class Comparison:
     """The tables of an experiment's run as its parties read them, and the centralised model, trained once.
 
-    `trained`, `asked`: party → its table of the training, and of the held-out rows. `learned`: labels of the training;
-    `truth`: of the held-out rows.
+    `trained`, `asked`: party → its table of the job's training records, and of the held-out ones. `learned`: labels of
+    the training; `truth`: of the held-out rows. The label holder alone trains on all records that it has.
 
     Args:
         experiment: the file.
@@ -73,13 +78,17 @@ class Comparison:
             name: read_as_party(settings[name]["tables"]["predict"], self.params.missing, self.trained[name])
             for name in self._names
         }
-        self._ids, self._seed = self.asked[self._names[0]].ids, seed
+        first = self._names[0]
+        self._own = self.trained[first]
+        joined = partial(of_records, holder=first, left=experiment.apart)
+        self.trained, self.asked = joined(self.trained), joined(self.asked)
+        self._ids, self._seed = self.asked[first].ids, seed
         self._rows = places(rows, self._ids)
         self._ownership: dict[str, Rows] | None = None
         if experiment.spread:
             self.learned, self._ownership = joined_labels(self.trained, label, self.params)
         else:
-            self.learned = read_labels(self.trained[self._names[0]], label, self.params.objective)
+            self.learned = read_labels(self.trained[first], label, self.params.objective)
         self.truth = truth(rows, label, self._ids, self.learned)
 
     @cached_property
@@ -87,12 +96,12 @@ class Comparison:
         """Raw scores and outcome by all columns, with the parties' defences."""
         given = self._experiment
         if not given.defended:
-            return self._predict(self._names)
+            return self._predict(self.trained)
         if self._protocol.grows_trees:
             own = {"withholding": given.defences.withholding, "min_cell_records": given.min_cell_records}
-            return self._predict(self._names, own)
+            return self._predict(self.trained, more=own)
         of_columns = {name: own.of_columns for name, own in given.of_columns.items()}
-        return self._predict(self._names, {"defences": given.defences.of_networks, "of_columns": of_columns})
+        return self._predict(self.trained, more={"defences": given.defences.of_networks, "of_columns": of_columns})
 
     @property
     def comparable(self) -> bool:
@@ -126,9 +135,16 @@ class Comparison:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
         measured = {CENTRALISED: self._measured(self._joined[1])}
         if self._experiment.defended:
-            measured[UNDEFENDED] = self._measured(self._predict(self._names)[1])
+            measured[UNDEFENDED] = self._measured(self._predict(self.trained)[1])
         for name, outcome in self.alone.items():
             measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
+        if lacking := [name for name, table in self.trained.items() if (table.rows < 0).any()]:
+            first = self._names[0]
+            before, after = (
+                {first: tables[first], MEMBERS: _members(tables, first, lacking)}
+                for tables in (self.trained, self.asked)
+            )
+            measured[MEMBERS] = self._measured(self._predict(before, after)[1])
         return measured
 
     def gain(self, outcome: Floats) -> Gain | None:
@@ -142,19 +158,26 @@ class Comparison:
         weights = self.asked[self._names[0]].weights
         return metrics.finite(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
 
-    def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
-        """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.
+    def _predict(
+        self,
+        before: Mapping[str, Table],
+        after: Mapping[str, Table] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Raw scores (n, outputs) and outcome of the test rows, by a model of the tables of `before`.
 
-        `more`: further arguments of the trainer.
+        `after`: of the test rows, by default the same parties'. `more`: further arguments of the trainer.
         """
-        before, after = ([(name, tables[name]) for name in parties] for tables in (self.trained, self.asked))
-        learned, given = self.learned, {**(more or {})}
+        asked = after or {name: self.asked[name] for name in before}
+        learned, given, first = self.learned, {**(more or {})}, before[self._names[0]]
         if self._ownership is not None:
             given["ownership"] = self._ownership
-        if (weights := self.trained[self._names[0]].weights) is not None:
-            given["weights"] = weights
+        else:
+            learned = read_labels(first, self._experiment.data.label, self.params.objective)
+        if first.weights is not None:
+            given["weights"] = first.weights
         return self._protocol.centrally.predict(
-            before, after, learned.values, len(learned.classes), self.params, **given
+            [*before.items()], [*asked.items()], learned.values, len(learned.classes), self.params, **given
         )
 
     @cached_property
@@ -162,7 +185,7 @@ class Comparison:
         """Party that has labels → outcome of the test rows by a model of its own columns and labels, if it has both."""
         if self._ownership is None:
             first = self._names[0]
-            return {first: self._predict([first])[1]} if self.trained[first].sources else {}
+            return {first: self._predict({first: self._own})[1]} if self._own.sources else {}
         learned, outcomes = self.learned, {}
         for name, rows in self._ownership.items():
             before, after = [(name, self.trained[name].take(rows))], [(name, self.asked[name])]
@@ -190,6 +213,13 @@ def concluded(runs: Sequence[RunResult]) -> list[str]:
         " and ".join(others) or "the other parties",
         (cause, statistics.fmean(figures)) if figures and (runs[0].defences or runs[0].privacy) else None,
     )
+
+
+def _members(tables: Mapping[str, Table], holder: str, parties: Sequence[str]) -> Table:
+    """For each record a column of 0 and 1 for each of these parties: whether it has the record."""
+    values = np.column_stack([tables[name].rows >= 0 for name in parties]).astype(np.float64)
+    bare: dict[str, Any] = {"categories": {}, "directions": {}, "cuts": {}}
+    return replace(tables[holder], columns=[*parties], sources=[*parties], values=Held(values), **bare)
 
 
 def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -> tuple[Labels, dict[str, Rows]]:
@@ -255,7 +285,7 @@ def defended(
         "parties": {name: own.model_dump(exclude_unset=True) for name, own in experiment.of_columns.items()},
         "says": sentences,
     }
-    sentences += says_of_cells(experiment.min_cell_records)
+    sentences += says_of_cells(experiment.of_columns)
     if experiment.noised:
         of_sums = read_manifest(models[first]).get(COLUMN_PRIVACY, {})
         sentences += [*column_privacy.sentences(of_sums), "The centralised model is without this noise."]
@@ -329,13 +359,16 @@ def says(defences: Defences, label_holder: str) -> list[str]:
     return sentences
 
 
-def says_of_cells(min_cell_records: Mapping[str, int]) -> list[str]:
-    """The meaning of that setting of feature parties, as sentences."""
-    return [
+def says_of_cells(of_columns: Mapping[str, Defences]) -> list[str]:
+    """The meaning of the fewest records that feature parties set, as sentences."""
+    cells = [
         f"No sums of one column of {name} in one tree, added or subtracted, are over fewer than {least} drawn records: "
         "smaller bins are merged with their neighbours. The sets of its splits, and many trees together, tell more."
-        for name, least in min_cell_records.items()
+        for name, own in of_columns.items()
+        if (least := own.min_cell_records)
     ]
+    sides = "No split of {} leaves fewer than {} drawn records on a side."
+    return cells + [sides.format(name, m) for name, own in of_columns.items() if (m := own.min_side_records)]
 
 
 def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams) -> list[str]:

@@ -36,6 +36,7 @@ from treetap.lab.experiment.results import (
     warnings,
     worst_verdicts,
 )
+from treetap.lab.experiment.side_by_side import by_privacy
 from treetap.lab.experiment.xgboost_export import check_exportable
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.pages.printing import print_section
@@ -60,7 +61,7 @@ def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
     """The report of finished runs, at least one, for a person; tables are of all runs together."""
     for line in _verdict(runs):
         terminal.out.print(terminal.text(line), soft_wrap=True)
-    print_section(Section("", [metric_table(runs)]), terminal.out)
+    print_section(Section("", [*by_privacy(runs), metric_table(runs)]), terminal.out)
     for line in dict.fromkeys(line for run in runs for line in _about(run)):
         terminal.out.print(terminal.text(line), soft_wrap=True)
     if best := ", ".join(f"{row.feature} ({row.party})" for row in runs[0].importance[:5]):

@@ -199,8 +199,9 @@ def cells_of(figures: Mapping[str, Any]) -> Cells | None:
         return Cells(read=max(read, floor), left_sets=floor, given=max(read, floor), explained=explained)
     if figures["reasons"].get("sums") != NOTHING_OFFERED:
         return None
-    # where nothing was offered there is nothing to read
-    return Cells(read=0.0, left_sets=0.0, given=0.0, explained=explained or 0.0)
+    # where nothing was offered, or opened, left sets alone are read
+    floor = figures["left_sets"]["placed"]
+    return Cells(read=floor, left_sets=floor, given=floor, explained=explained or 0.0)
 
 
 #: The attacks beside ID2Graph: those of the paper's Figures 8 and 9, and the one that needs no instance space.

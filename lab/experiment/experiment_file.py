@@ -25,14 +25,17 @@ from treetap.lab.experiment.file_tables import (
     cut_faults,
     defence_faults,
     label_faults,
+    lack_faults,
     red_team_faults,
 )
 from treetap.lab.experiment.results import PlannedRun
+from treetap.lab.local_federation import dealer_of
 from treetap.names import matched
 from treetap.party.defences.settings import Defences
 from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
+from treetap.protocols.messages import LEFT
 from treetap.protocols.prediction import predicting
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict, faults_of
@@ -89,6 +92,8 @@ class Plan:
         """The job of the training. Raises ValidationError if it cannot have the settings."""
         if self.name != JOB:
             return shared
+        if "privacy" in self.changes:
+            return shared.with_privacy(self.changes["privacy"])
         table: JobTable = JobTable.model_validate(shared.model_dump(exclude_unset=True) | dict(self.changes))
         return table
 
@@ -234,13 +239,18 @@ class ExperimentFile(Strict):
     @model_validator(mode="before")
     @classmethod
     def _repeatable(cls, content: Any) -> Any:
-        """One table is aligned with itself; by its sorted ids a run comes out the same whenever it is repeated.
+        """A table is aligned with itself; by its sorted ids a run comes out the same whenever it is repeated.
+
+        Where a party lacks records, private set intersection finds the others.
 
         So does a network whose private draws follow from the job's seed, as they do unless the file says otherwise.
         """
         if not (isinstance(content, dict) and isinstance(content.get("job"), dict)):
             return content
-        given, usual = content["job"], dict[str, Any](alignment="sorted-ids")
+        parties = content.get("party")
+        parties = parties if isinstance(parties, list) else []
+        lacking = any(isinstance(party, dict) and party.get("lacks") for party in parties)
+        given, usual = content["job"], dict[str, Any](alignment="psi" if lacking else "sorted-ids")
         protocol = given.get("protocol")
         if isinstance(protocol, str) and protocol in TRAINING and has_parameter(protocol, "reproducible"):
             usual["reproducible"] = True
@@ -255,7 +265,7 @@ class ExperimentFile(Strict):
     def spec(self, job: JobTable) -> setup_pb2.JobSpec:
         """A job of this experiment's parties: `job`, or the same with another seed."""
         first, *others = self.in_order
-        return job.spec(first, others, "train", "predict" if self.data.evaluate_rounds else "")
+        return job.spec(first, others, "train", "predict" if self.data.evaluate_rounds else "", dealer_of(job))
 
     @property
     def spread(self) -> bool:
@@ -274,8 +284,9 @@ class ExperimentFile(Strict):
 
     @property
     def min_cell_records(self) -> dict[str, int]:
-        """That setting of the feature parties that have it, by name."""
-        return {name: own.min_cell_records for name, own in self.of_columns.items() if own.min_cell_records}
+        """That setting of the feature parties that have it, by name, or `min_side_records`."""
+        settings = {name: own.min_cell_records or own.min_side_records for name, own in self.of_columns.items()}
+        return {name: least for name, least in settings.items() if least}
 
     @property
     def noised(self) -> list[str]:
@@ -337,6 +348,11 @@ class ExperimentFile(Strict):
         return {name: direction for name, direction in given.items() if name in columns}
 
     @property
+    def apart(self) -> bool:
+        """True if the records are the label holder's, of which feature parties have some."""
+        return (self.job.join, self.job.alignment) == (LEFT, "psi")
+
+    @property
     def audited(self) -> bool:
         """True if each run ends with an audit."""
         return self.audit is not None and self.audit.run
@@ -344,9 +360,11 @@ class ExperimentFile(Strict):
     def record(self, party: PartyTable) -> str:
         """The messages in the party's transcript; under audit parties record what they receive.
 
-        All but the label holder of a network, whose attacks take long and need records that it knows.
+        All but the label holder of a network, whose attacks take long and need records that it knows, and of a job with
+        records that others lack, whose sums no attack reads.
         """
-        attacks = self.audited and (not party.labels or training(self.job.protocol).grows_trees)
+        read = training(self.job.protocol).grows_trees and not self.apart
+        attacks = self.audited and (not party.labels or read)
         return party.record or ("received" if attacks else "off")
 
     def record_sums(self, party: PartyTable) -> bool:
@@ -364,6 +382,7 @@ class ExperimentFile(Strict):
     @model_validator(mode="after")
     def _together(self) -> ExperimentFile:
         used = {Feature.EXPERIMENT, *named_in(vars(self.job), vars(self.data))}
+        used |= {Feature.LEFT} if self.job.join == LEFT else set()
         used |= {Feature.EVAL_TABLE} if self.data.evaluate_rounds else set()
         used |= {Feature.MONOTONE} if any(it.directions for it in (self.data, *self.party)) else set()
         used |= {Feature.CUTS} if any(party.cuts for party in self.party) else set()
@@ -376,7 +395,7 @@ class ExperimentFile(Strict):
     def _parties(self) -> ExperimentFile:
         faults = [*column_faults(self.party), *label_faults(self.party, self.job)]
         faults += [*red_team_faults(self.party, self.job), *defence_faults(self.party, self.defences)]
-        faults += cut_faults(self.party, self.job)
+        faults += [*cut_faults(self.party, self.job), *lack_faults(self.party, self.job)]
         if faults:
             raise ValueError("; ".join(faults))
         # these read the parties, and would name the wrong fault where the tables contradict each other
@@ -431,6 +450,7 @@ class ExperimentFile(Strict):
             "weight in [data]": self.data.weight is not None,
             f"protocol {self.job.protocol!r}": not protocol.grows_trees or protocol.one_role,
             "a regression": self.job.params().objective in REGRESSIONS,
+            "lacks in [[party]]": any(party.lacks for party in self.party),
             "record = 'off'": any(party.record == "off" and not party.labels for party in self.party),
         }
         if faults := [name for name, there in misfits.items() if there]:

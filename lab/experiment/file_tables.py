@@ -244,6 +244,8 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
     """As in the party file."""
     optimizer: Literal["amplified"] | None = None
     """As in the party file, for audits."""
+    lacks: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Feature party of trees: share of all records that it does not have, drawn by the seed; see `join` in `[job]`."""
     defences: Defences = Defences()
     """Feature party: defences of its columns, `[party.defences]`."""
 
@@ -315,6 +317,23 @@ def red_team_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
     if given and not has_parameter(job.protocol, "optimizer"):
         return [f"optimizer of {given[0].name}: protocol {job.protocol!r} trains by none; leave it out"]
     return [f"optimizer of {party.name}: is of a feature party; leave it out" for party in given if party.labels]
+
+
+def lack_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
+    """Faults of who lacks records: feature parties of trees, of a job that finds whom they have."""
+    lacking, kind = [party.name for party in parties if party.lacks], training(job.protocol)
+    if not lacking:
+        return []
+    faults = [
+        f"lacks of {party.name}: the label holder has all records; leave it out"
+        for party in parties
+        if party.labels and party.lacks
+    ]
+    if kind.one_role or not kind.grows_trees:
+        faults.append(f"lacks is not for protocol {job.protocol!r}: {', '.join(lacking)}; leave it out")
+    if job.alignment == "sorted-ids":
+        faults.append(f"alignment = 'sorted-ids' needs the same ids, and {', '.join(lacking)} lacks some: leave it out")
+    return faults
 
 
 def defence_faults(parties: Sequence[PartyTable], of_labels: Defences) -> list[str]:

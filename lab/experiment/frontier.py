@@ -15,10 +15,11 @@ from treetap.attacks.advice.names import named
 from treetap.attacks.report import glossary
 from treetap.attacks.report.glossary import ATTACKS
 from treetap.commands.jobs import progress_view
-from treetap.errors import BadInput, ConfigError, TreetapError
+from treetap.errors import BadInput, ConfigError, TreetapError, one_line
 from treetap.lab.experiment import defence_points
 from treetap.lab.experiment.defence_points import ALONE, MEASURES, attacks_of
 from treetap.lab.experiment.experiment_file import (
+    JOB,
     Cells,
     ExperimentFile,
     Plan,
@@ -31,6 +32,7 @@ from treetap.lab.experiment.kept import RUNS, Kept, opened, shown
 from treetap.lab.experiment.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written
 from treetap.lab.experiment.recommended import RULE, recommend, told_apart
 from treetap.lab.experiment.results import spread
+from treetap.lab.experiment.side_by_side import by_other_word, other_word
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.models.durable import write_whole
 from treetap.pages.page import drawn, render
@@ -181,6 +183,7 @@ GROUPED = (
     "Labels guessed: by groups after all trees. The audit of an experiment groups after fewer too, and has the best."
 )
 NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
+NOTHING_SENT = 'a training on the joined table sends nothing, trainer = "federation" does'
 NO_RECORD = 'record = "off" keeps no sums'
 
 DOCUMENT, PAGE = "frontier.json", "frontier.html"
@@ -230,9 +233,17 @@ def compare_rows(kept: Kept, trainer: Trainer, say: Callable[[FrontierDocument],
     Each result is on disk before the next training begins. `say`: prints the document before it is drawn.
     """
     experiment = kept.experiment
+    plans, other, notes = experiment.plans, Plan(JOB, changes={"privacy": other_word(experiment)}), list[str]()
+    try:
+        if trainer == "centralised":
+            raise ConfigError(NOTHING_SENT)
+        by_other_word(experiment)
+        plans.append(other)
+    except ConfigError as refusal:
+        notes.append(_not_there(other, refusal))
     every = [
         (training_name(plan, seed), plan, seed)  # seeds of one plan together
-        for plan in experiment.plans
+        for plan in plans
         for seed in experiment.data.seeds
     ]
     missing = [row for row in every if row[0] not in kept.points]
@@ -243,20 +254,29 @@ def compare_rows(kept: Kept, trainer: Trainer, say: Callable[[FrontierDocument],
         with working_folder(None, "treetap-frontier-") as folder, progress_view.steps("frontier") as progress:
             if trainer == "centralised":  # a federation shows its own
                 progress(number - 1, len(every), name)
-            result = defence_points.trained(experiment, kept.table, plan, seed, folder, trainer)
+            try:
+                result = defence_points.trained(experiment, kept.table, plan, seed, folder, trainer)
+            except BadInput as refusal:
+                if plan is not other:
+                    raise
+                notes.append(_not_there(other, refusal))
+                plans.remove(other)
+                break
         kept.add_point(name, result)
         terminal.err.print(f"{number}/{len(every)} {_line(name, result)}", soft_wrap=True)
     # the rarest class of the held-out rows is what differences of AUC hang on
     classes = kept.labels.values
     rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in kept.splits)
-    by_plan = {
-        plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in experiment.plans
-    }
-    made = document(experiment, content_digest(kept.table), trainer, by_plan, int(rarest))
+    by_plan = {plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in plans}
+    made = document(experiment, content_digest(kept.table), trainer, by_plan, int(rarest), notes)
     write_whole(kept.folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
     say(made)
     if (page := drawn(kept.folder / PAGE, lambda: html(made))) is not None:
         write_whole(kept.folder / PAGE, page.encode(), mode=0o644)
+
+
+def _not_there(plan: Plan, refusal: BadInput) -> str:
+    return f"Without a point of {plan.word}: {one_line(str(refusal))}."
 
 
 def training_name(plan: Plan, seed: int) -> str:
@@ -293,10 +313,11 @@ def document(
     trainer: Trainer,
     by_plan: Mapping[Plan, list[TrainingResult]],
     rarest: int = 0,
+    notes: Sequence[str] = (),
 ) -> FrontierDocument:
     """The points of all plans. `by_plan`: plan, that without a defence first → a result for each seed, in order.
 
-    `rarest`: held-out rows of the class with the fewest; 0: unknown.
+    `rarest`: held-out rows of the class with the fewest; 0: unknown. `notes`: further sentences for a reader.
     """
     holder, undefended = experiment.in_order[0], next(iter(by_plan.values()))
     first = undefended[0]
@@ -316,6 +337,7 @@ def document(
     )
     says += [RANKED if first.measure == "AUC" else GROUPED]
     says += [NOISY] if any(plan.defences.label_dp for plan in by_plan) else []
+    says += notes
     says += [REPAIRED] if any(plan.defences.grafting for plan in by_plan) else []
     points = [
         _point(plan, name, results, undefended, attacks, experiment.data.seeds)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -78,8 +79,9 @@ def gain_of(
     """
     classes = 2 if together.ndim == 1 else together.shape[1]
     name = "rmse" if objective in REGRESSIONS else "auc" if classes == 2 else "accuracy"
-    figures = {party: _figure(name, outcome, truth, weights) for party, outcome in alone.items()}
-    own = _figure(name, together, truth, weights)
+    of_party = {party: _measured(name, outcome, truth) for party, outcome in alone.items()}
+    of_all = _measured(name, together, truth)
+    figures, own = {party: measure(weights) for party, measure in of_party.items()}, of_all(weights)
     if not np.isfinite([own, *figures.values()]).all():
         return None
     gain = Gain(measure=name, together=own, alone=figures)
@@ -90,7 +92,7 @@ def gain_of(
     draw, count, gains = sampling.generator(seed, "experiment gain"), len(truth), []
     for _ in range(DRAWS):
         drawn = np.bincount(draw.integers(count, size=count), minlength=count) * (1.0 if weights is None else weights)
-        first, second = (_worth(name, _figure(name, outcome, truth, drawn)) for outcome in (together, alone[best]))
+        first, second = (_worth(name, measure(drawn)) for measure in (of_all, of_party[best]))
         gains.append(first - second)
     # a draw without one of the classes has no AUC
     seen = _worth(name, own) - _worth(name, figures[best])
@@ -212,9 +214,10 @@ def _worth(measure: str, value: float) -> float:
     return -value if measure == "rmse" else value
 
 
-def _figure(measure: str, outcome: Array, truth: Array, weights: Array | None) -> float:
+def _measured(measure: str, outcome: Array, truth: Array) -> Callable[[Array | None], float]:
+    """The measure by weights (N,) of the rows."""
     if measure == "rmse":
-        return metrics.rmse(outcome.reshape(-1), truth, weights)
+        return partial(metrics.rmse, outcome.reshape(-1), truth)
     if measure == "accuracy":
-        return metrics.accuracy(outcome.argmax(axis=1), truth, weights)
-    return metrics.auc(outcome if outcome.ndim == 1 else outcome[:, 1], truth, weights)
+        return partial(metrics.accuracy, outcome.argmax(axis=1), truth)
+    return metrics.auc_of(outcome if outcome.ndim == 1 else outcome[:, 1], truth)

@@ -55,7 +55,9 @@ def settled_in(
     rules = Rules(
         encode, data.date_format, params.missing, params.splits_categories, declared, OF_EXPERIMENT, data.missing
     )
-    settled = settle(source, cells, rules)
+    claims = experiment.claims(list(columns))
+    holders = {name for party in experiment.party if party.labels for name in claims.get(party.name, ())}
+    settled = settle(source, cells, rules).of_feature_parties(but=holders)
     lost = [*missing_words(source, {name: columns[name] for name in encode}), *source.cleared(list(encode))]
     for line in (*_lines(experiment, source, settled, list(columns)), *(f"{source}: {sentence}" for sentence in lost)):
         terminal.err.print(terminal.text(line), soft_wrap=True)

@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,7 @@ def _configs(experiment: ExperimentFile, names: list[str]) -> list[TableConfig]:
             config = TableConfig(
                 path=Path(data.title),
                 id=data.id or ID,
+                normalise=data.normalise,
                 columns=columns,
                 encode=experiment.encode(party, columns),
                 monotone_constraints=experiment.constraints(party, columns),
@@ -277,9 +279,12 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
     if not regression:
         names, numbers = np.unique(np.asarray(label.to_pylist(), dtype=object).astype(str), return_inverse=True)
         groups = [np.flatnonzero(numbers == k) for k in range(len(names))]
-    train, test = _rows(experiment, table, groups, seed, fold)
+    drawn = Split(*_rows(experiment, table, groups, seed, fold), {}, {}, _lacked(experiment, len(label), seed))
+    drawn = replace(drawn, left=experiment.apart)
+    train, test = drawn.of_job(drawn.train), drawn.of_job(drawn.test)
     how = f"test_share = {data.test_share}" if data.cv is None else f"cv = {data.cv}"
     what = f"a test share of {data.test_share}" if data.cv is None else how
+    what += " of those that all parties have" if drawn.lacked and not drawn.left else ""
     if not len(test) or not len(train):
         raise DataError(f"{data.title}: {len(label)} rows are too few for {what}")
     for name, rows in zip(names, groups, strict=True):
@@ -296,7 +301,16 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
         )
     columns = _columns(experiment, [name for name in table.column_names if name not in ADDED], seed)
     owned = draw_owners(experiment, table, train, seed) if experiment.spread else {}
-    return Split(train, test, columns, owned)
+    return replace(drawn, columns=columns, labels=owned)
+
+
+def _lacked(experiment: ExperimentFile, count: int, seed: int) -> dict[str, Ints]:
+    """Party → those of all rows that it lacks; the same ones in all folds, and whatever the join."""
+    lacking = {party.name: round(party.lacks * count) for party in experiment.party if party.lacks}
+    return {
+        name: np.sort(sampling.generator(seed, "experiment lacks", name).permutation(count)[:size])
+        for name, size in lacking.items()
+    }
 
 
 def _rows(
@@ -370,7 +384,7 @@ def _unusable(experiment: ExperimentFile, table: pa.Table, drawn: Split, party: 
     """
     own = drawn.columns[party.name]
     names = [column for column in own if not is_tensor(table.column(column).type)]
-    rows, path = pa.array(drawn.train), Path(experiment.data.title)
+    rows, path = pa.array(drawn.of(party.name, drawn.train)), Path(experiment.data.title)
     columns = {column: table.column(column).take(rows) for column in names}
     missing = experiment.job.params().missing
     made = encoded(path, columns, len(rows), encode_in(experiment, table, party, names), None, missing)

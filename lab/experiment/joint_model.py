@@ -23,10 +23,11 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.results import Importance, Prediction, Traffic
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import MANIFEST, TREES, VALUES, WEIGHTS, read_manifest, read_model, read_repaired
+from treetap.models.store import JOIN, MANIFEST, TREES, VALUES, WEIGHTS, read_manifest, read_model, read_repaired
 from treetap.party.prediction.scores_on_disk import Outcome
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
+from treetap.tables.features import Held
 from treetap.tables.label_columns import named_type, typed
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids, Unlike, check_values
@@ -169,8 +170,24 @@ class OpenModel:
     meaning: Meaning
 
 
-def _features(tables: Mapping[str, Table]) -> dict[str, Floats]:
-    return {party: table.features for party, table in tables.items()}
+def of_records(tables: Mapping[str, Table], holder: str, *, left: bool) -> dict[str, Table]:
+    """The tables of the records of a job, by the label holder's order.
+
+    `left`: they are all of the label holder's, and where a party lacks one its features are missing; else those that
+    all have.
+    """
+    ids, taken = tables[holder].ids, dict[str, Table]()
+    for table in () if left else tables.values():
+        ids = ids.take(np.flatnonzero(table.ids.places_of(ids) >= 0))
+    for party, table in tables.items():
+        places = table.ids.places_of(ids)
+        if (there := places >= 0).all():
+            taken[party] = table.take(places)
+            continue
+        features = np.full((len(ids), len(table.columns)), np.nan)
+        features[there] = table.features[places[there]]
+        taken[party] = replace(table, ids=ids, values=Held(features), rows=places)
+    return taken
 
 
 def scores(ensemble: Ensemble, meaning: Meaning, features: Mapping[str, Floats]) -> Floats:
@@ -310,7 +327,7 @@ class JointModel:
         return importance(self.shards)
 
     def predict(self, tables: Mapping[str, TableConfig]) -> pa.Table:
-        """Predictions of the records that all tables have, as a label holder's file has them, in the order of ids.
+        """Predictions of the model's records of the tables, as a label holder's file has them, in the order of ids.
 
         Raises:
             DataError: a table cannot be read, or lacks a column.
@@ -322,13 +339,22 @@ class JointModel:
         return pa.table({**ids, **outcome.columns(classes, self._class_type)})
 
     def records(self, tables: Mapping[str, TableConfig]) -> tuple[dict[str, pa.Array], dict[str, Floats]]:
-        """The records that all tables have, in the order of ids: the id column by its name, and features by party.
+        """The records, in the order of ids: the id column by its name, and features by party.
 
         Raises as `predict`.
         """
-        read = self.tables(tables)
-        ((name, kind),) = read[self.label_holder].id_types.items()  # of an experiment, one
-        return {name: read[self.label_holder].ids.array.cast(kind)}, _features(read)
+        own, features = self.joined(tables)
+        ((name, kind),) = own.id_types.items()  # of an experiment, one
+        return {name: own.ids.array.cast(kind)}, features
+
+    def joined(self, tables: Mapping[str, TableConfig]) -> tuple[Table, dict[str, Floats]]:
+        """The label holder's part of the records, in the order of ids, and features by party.
+
+        Of a model trained with `join = "left"` they are all of the label holder's; where a party lacks one its features
+        are missing. Raises as `predict`.
+        """
+        read = of_records(self._encoded(tables), self.label_holder, left=bool(self.manifest.get(JOIN)))
+        return read[self.label_holder], {party: table.features for party, table in read.items()}
 
     @property
     def features(self) -> list[tuple[str, str]]:
@@ -355,28 +381,30 @@ class JointModel:
         return attributions(published, player, goes_left, players, len(next(iter(features.values()))))
 
     def after_rounds(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, list[Floats]]:
-        """The records that all tables have, and their outcome after each round of the training, the best or not.
+        """The records, and their outcome after each round of the training, the best or not.
 
         Raises as `predict`.
         """
-        read, model, outcomes = self.tables(tables), self.opened.published, list[Floats]()
-        n, goes_left = router(self.opened.meaning, _features(read))
+        model, outcomes = self.opened.published, list[Floats]()
+        own, features = self.joined(tables)
+        n, goes_left = router(self.opened.meaning, features)
         sums = np.tile(np.array(model.base_margin, dtype=np.float64), (n, 1))
         for number, tree in enumerate(model.trees, start=1):
             sums[:, list(tree.outputs)] += reached_values(tree, route(tree.splits, n, goes_left), goes_left)
             if number % model.trees_per_round == 0:
                 outcomes.append(model.outcome(sums / number if model.averaged else sums.copy()))
-        return read[self.label_holder].ids, outcomes
+        return own.ids, outcomes
 
     def tables(self, tables: Mapping[str, TableConfig]) -> dict[str, Table]:
         """The records that all tables have, in the order of ids, as each party encodes its own. Raises as `predict`."""
+        return of_records(self._encoded(tables), self.label_holder, left=False)
+
+    def _encoded(self, tables: Mapping[str, TableConfig]) -> dict[str, Table]:
+        """The tables as each party encodes its own, and what is to be said of them."""
         read = {party: self._read(party, config) for party, config in tables.items()}
         self.unlike = {party: table.unlike for party, table in read.items()}
         self.says = [f"{party}: {sentence}" for party, table in read.items() for sentence in table.says]
-        common = read[self.label_holder].ids
-        for table in read.values():
-            common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
-        return {party: table.take(table.ids.places_of(common)) for party, table in read.items()}
+        return read
 
     @cached_property
     def opened(self) -> OpenModel:

@@ -305,6 +305,8 @@ def with_usual(experiment: ExperimentFile, records: int) -> tuple[ExperimentFile
         said.append(f"Not audited: {hindrance}.")
     elif audit is None:
         audit = AuditTable()
+    if audit is not None and audit.run and records > MOST_RECORDS:
+        said.append(f"Not run by another privacy: {large}.")
     data = experiment.data.model_copy(update={"compare": compare})
     return experiment.model_copy(update={"data": data, "audit": audit}), said
 
@@ -332,7 +334,7 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         return
     with tempfile.TemporaryDirectory(prefix="treetap-") as held:
         keep_table(table, Path(held) / TABLE)
-        kept = ("date_format", "missing", "duplicates")  # as the frame has them
+        kept = ("date_format", "missing", "duplicates", "normalise")  # as the frame has them
         source = {name: field.default for name, field in SourceKeys.model_fields.items() if name not in kept}
         source["path"] = Path(TABLE)
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)

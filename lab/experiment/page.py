@@ -34,6 +34,7 @@ from treetap.lab.experiment.results import (
     warnings,
     worst_verdicts,
 )
+from treetap.lab.experiment.side_by_side import by_privacy
 from treetap.neural.params import SplitnnParams
 from treetap.pages import page
 from treetap.pages.pictures import Bar, Bars, Matrix, heat, percent
@@ -78,6 +79,7 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
     learns = {kind: CLASSES[kind].tells for kind in kinds}
     every = [
         Section("", [together, learned(verdicts, len(runs))], style="cards-of"),
+        Section("By privacy of the job", by_privacy(runs), "privacy"),
         _metrics(experiment, runs),
         _classes(runs),
         Section("Residuals", [residuals(runs)], "residuals"),

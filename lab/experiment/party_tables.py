@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,23 @@ class Split:
     """Rows and columns of one run: record positions of training and test, columns by party.
 
     `labels`: where labels are spread, the training rows that each party labels; parties without labels are left out.
+    `lacked`: rows of the joined table that a party does not have; `left`: the records are all of the label holder's.
     """
 
     train: Ints
     test: Ints
     columns: dict[str, list[str]]
     labels: dict[str, Ints] = field(default_factory=dict)
+    lacked: dict[str, Ints] = field(default_factory=dict)
+    left: bool = False
+
+    def of(self, party: str, rows: Ints) -> Ints:
+        """Those of some rows, ascending, that a party has."""
+        return np.setdiff1d(rows, self.lacked.get(party, []))
+
+    def of_job(self, rows: Ints) -> Ints:
+        """Those of some rows, ascending, that are records of the job: all, or those that every party has."""
+        return rows if self.left else reduce(np.setdiff1d, self.lacked.values(), rows)
 
 
 def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> pa.Array:
@@ -67,7 +79,7 @@ def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> 
         if "$" in expanded:
             raise ConfigError(f"label_rows = {party.label_rows!r}: the environment variable is not set")
         path = base / expanded
-        for place_in_file, record in enumerate(read_ids(path), start=1):
+        for place_in_file, record in enumerate(read_ids(path, experiment.data.rules), start=1):
             if record not in place:
                 raise DataError(f"{path}: id number {place_in_file} is none of the table's")
             if (other := owner[place[record]]) is not None:
@@ -184,7 +196,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         for name, rows in (("train", drawn.train), ("predict", drawn.test)):
             path = folder / party.name / f"{name}.parquet"
             make_folder(path.parent)
-            content = table.select([ID, *drawn.columns[party.name]]).take(pa.array(rows))
+            own = pa.array(drawn.of(party.name, rows))
+            content = table.select([ID, *drawn.columns[party.name]]).take(own)
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             cells = _labels(party, name, table.column(label), drawn)
             if cells is not None:

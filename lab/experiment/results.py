@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from treetap.attacks.verdict import Learned, Verdict
 from treetap.commands.leakage import TreeAccount
 from treetap.lab.experiment.headline import Gain, headline
 from treetap.models.store import names_in
+from treetap.protocols.job_spec import PRIVACY
 from treetap.strict import Figure, Part
 
 #: Held-out records of a class below which measures rest on few.
@@ -170,6 +172,23 @@ class Defended(Part):
     variants: dict[str, Measures] = {}
 
 
+class PrivacyRow(Part):
+    """A run by one word of `privacy`: measures of the held-out rows, wall time, verdicts; or why its job is refused."""
+
+    privacy: Literal[PRIVACY]  # type: ignore[valid-type] # the one list
+    test: Measures = {}
+    seconds: float | None = None
+    verdicts: list[Verdict] = []
+    refused: str = ""
+
+    @classmethod
+    def of(cls, run: RunResult, word: str) -> PrivacyRow:
+        """The row of a finished run."""
+        fault = "" if run.audit_fault is None else f"the audit failed: {run.audit_fault}"
+        seconds = math.fsum(run.seconds.values())
+        return cls(privacy=word, test=run.metrics["test"], seconds=seconds, verdicts=run.verdicts, refused=fault)
+
+
 class RunResult(Part):
     """A run from start to end, with its costs by the parties' own accounts.
 
@@ -212,6 +231,7 @@ class RunResult(Part):
     audit_fault: str | None = None
     audit_report: str | None = None
     audit_seconds: float | None = None
+    by_privacy: list[PrivacyRow] = []
     xgboost: str | None = None
     xgboost_fault: str | None = None
 

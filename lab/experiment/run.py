@@ -30,7 +30,7 @@ from treetap.lab.experiment.joined_table import ID_TYPE, split
 from treetap.lab.experiment.joint_model import collect, traffic
 from treetap.lab.experiment.party_tables import ID, Split, places, write_tables
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
-from treetap.lab.local_federation import LocalFederation
+from treetap.lab.local_federation import STAND_IN, LocalFederation, dealer_of
 from treetap.models.durable import write_whole
 from treetap.models.store import CONTINUATION, read_arrays_of, read_history, read_leakage, read_manifest
 from treetap.names import of_class
@@ -70,15 +70,14 @@ def run_seed(
     """
     planned = PlannedRun(seed, fold)
     drawn = _limited(experiment, split(experiment, table, seed, fold), seed)
-    rows = table.take(pa.array(drawn.test))
+    rows = table.take(pa.array(drawn.of_job(drawn.test)))
     try:
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
         with live(title or planned.title) as update:
-            run, done, outcome = _run(
-                experiment, table, planned, drawn, LocalFederation(folder, settings), started, update
-            )
-        predicted = pq.read_table(done[experiment.protocols[0]].predictions)
+            parties = LocalFederation(folder, settings, dealer=bool(dealer_of(experiment.job)))
+            run, done, outcome = _run(experiment, table, planned, drawn, parties, started, update)
+        predicted = _scored(done[experiment.protocols[0]])
         if predictions is not None:
             keep_predictions(experiment, predicted, rows, predictions)
         run.data = [*leaks(experiment, table, run), *codes_in(table)]
@@ -132,7 +131,8 @@ def _run(
             asked = predict_request(protocol, job=words, model=name, table="predict")
             done[protocol] = _finished(operator.watch(operator.predict(asked), update))
         predicted = done[protocols[0]]
-        scores, rows = pq.read_table(predicted.predictions), table.take(pa.array(drawn.test))
+        train, test = drawn.of_job(drawn.train), drawn.of_job(drawn.test)
+        scores, rows = _scored(predicted), table.take(pa.array(test))
         models = {party: federation.state(party) / "models" / name for party in drawn.columns}
         manifest = json.loads((models[first] / "manifest.json").read_text())
         # where labels are spread, another party adds up the metrics of each tree
@@ -151,7 +151,7 @@ def _run(
             **collect([trained, *done.values()], models),
             model=models,
             columns=drawn.columns,
-            records={"train": len(drawn.train), "test": len(drawn.test)},
+            records={"train": len(train), "test": len(test)},
             leakage=trees_of(read_leakage(models[first]), models[first]),
         )
         run.stability = _stability(models[first], scores)
@@ -163,8 +163,9 @@ def _run(
             run.epochs = progress_view.rounds(trained)
         if experiment.data.drop_constant:
             run.dropped_columns = {party: read_manifest(it).get("dropped_columns", []) for party, it in models.items()}
-        if privacy := training(job.protocol).privacy(job.params()):
-            run.privacy = list(privacy)
+        said = [*training(job.protocol).privacy(job.params()), *([STAND_IN] if dealer_of(job) else [])]
+        if said:
+            run.privacy = said
         return run, done, outcome
 
 
@@ -192,10 +193,16 @@ def _compare(
             compared[protocol] = Prediction(
                 seconds=status.seconds,
                 bytes=sum(row.bytes for row in rows),
-                max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
+                max_difference=central.difference(_scored(status)) if central.comparable else None,
                 traffic=rows,
             )
         run.predict = compared
+
+
+def _scored(status: jobs_pb2.JobStatus) -> pa.Table:
+    """The predictions of a job, of the records that it has: others of the label holder's are there without one."""
+    table = pq.read_table(status.predictions)
+    return table.filter(table.column("prediction").is_valid())
 
 
 def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:

@@ -16,7 +16,7 @@ from treetap.commands.approvals.client import ApproverConfig
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import BadInput, ConfigError, DataError, did_you_mean
-from treetap.names import NAME_RULE, matched
+from treetap.names import NAME_RULE, matched, on_loopback
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.ops.doctor.connections import (
@@ -60,6 +60,7 @@ LIMIT_S = 6.0
 CLUSTER_S = 36.0
 #: Key that tells the kind of a file → the kind; the first one that a file has counts.
 KINDS = {
+    "organisation": "dealer",
     **dict.fromkeys(("parties", "operators"), "coordinator"),
     "coordinator": "operator",
     "party_name": "approver",
@@ -86,19 +87,45 @@ def run(path: Path | None, *, as_json: bool) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """ "party", "coordinator", "operator", "approver", "gateway" or "relay", inferred from the file's keys."""
+    """ "party", "dealer", "coordinator", "operator", "approver", "gateway" or "relay", by the file's keys."""
     keys = read_toml(path)
     for key, kind in KINDS.items():
         if key in keys:
             return kind
     raise BadInput(
-        f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "
-        "approver (party_name), a gateway (party) or a relay (listen)"
+        f"{path}: is no file of a party (state, tables), a dealer (organisation), a coordinator (parties), an operator "
+        "(coordinator), an approver (party_name), a gateway (party) or a relay (listen)"
     )
 
 
+def _dealer(path: Path) -> Checks:
+    """Those of a party that are not about tables, and that it is a third one's."""
+    config = party_config.read(path, party_config.DealerConfig)
+    assert isinstance(config, party_config.DealerConfig)
+    shared = {
+        subject: check for subject, check in _party_of(config).items() if subject not in ("folders", "arithmetic")
+    }
+    return {**shared, "organisation": partial(_apart, config)}
+
+
+def _apart(config: party_config.DealerConfig) -> list[Finding]:
+    """A fault for another organisation than the certificate's, or the authority's key beside its certificate."""
+    try:
+        config.check_alone()
+    except ConfigError as fault:
+        return [Finding("fault", "organisation", str(fault))]
+    if on_loopback(config.listen):
+        said = f"{config.listen}: only this host calls it, so that it is a stand-in for a dealer"
+        return [Finding("warning", "organisation", said)]
+    said = f"{config.organisation}; parties compare it with their own, and refuse a dealer at a peer's address"
+    return [Finding("ok", "organisation", said)]
+
+
 def _party(path: Path) -> Checks:
-    config = party_config.read(path)
+    return _party_of(party_config.read(path))
+
+
+def _party_of(config: party_config.PartyConfig) -> Checks:
     tls, process = config.transport(), Identity(config.name, Role.PARTY)
     return {
         "certificate": partial(check_certificate, tls, process),
@@ -148,6 +175,11 @@ def _policy(config: party_config.PartyConfig) -> list[Finding]:
         return [Finding("warning", "policy", message)]
     if people.approval == "manual":
         waits = f"; every job waits for approval by {' or '.join(people.approvers)}"
+    if people.dealers and not config.transport().organisation:
+        said = (
+            f"names dealers, and the certificate of {config.name} no organisation (field O): {config.name} would refuse"
+        )
+        return [Finding("fault", "policy", f"{said} what they deal; have one issued by --organisation NAME")]
     opening = f"may open sums over its columns: {', '.join(label_holders) or 'no other party'}"
     return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}{waits}")]
 
@@ -385,6 +417,7 @@ def arithmetic_of(choice: str) -> list[Finding]:
 
 CHECKS: dict[str, Callable[[Path], Checks]] = {
     "party": _party,
+    "dealer": _dealer,
     "coordinator": _coordinator,
     "operator": _operator,
     "approver": _approver,

@@ -19,8 +19,8 @@ import csv
 import hashlib
 import io
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -38,7 +38,9 @@ from treetap.party.growth.continuation import forgetting
 from treetap.party.prediction.query_counts import QueryCounts
 from treetap.party.runtime.job_store import TRANSCRIPTS, Store
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
-from treetap.tables.record_ids import Ids, joined_id
+from treetap.party.serving import decisions
+from treetap.tables.normalised import joined_id, normaliser
+from treetap.tables.record_ids import Ids
 from treetap.tables.written import table_writer
 from treetap.wire.own_rows import OwnRows
 from treetap.wire.transcript import TranscriptReader
@@ -134,15 +136,28 @@ class Case:
 
     Attributes:
         party: whose state folder it is.
-        ids: of the records.
+        ids: of the records, as they were given and as each table of the party has them.
         dry: True where files are only looked at.
+        forms: make of an id the one that a table has.
         unknown: files that cannot say which records they hold.
     """
 
     party: PartyConfig
     ids: frozenset[str]
     dry: bool
+    forms: Sequence[Callable[[str], str]] = ()
     unknown: list[Path] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, party: PartyConfig, ids: Ids, *, dry: bool) -> Case:
+        """The records of these ids. Raises as `normaliser`."""
+        forms = [normaliser(rules) for rules in party.id_rules()]
+        made = (form(text) for form in forms for text in ids)
+        return cls(party, frozenset((*ids, *filter(None, made))), dry, forms)
+
+    def asked(self, ids: Iterable[str]) -> int:
+        """The number of ids, as clients wrote them, that are of these records."""
+        return sum(text in self.ids or any(form(text) in self.ids for form in self.forms) for text in ids)
 
 
 class Row(NamedTuple):
@@ -244,6 +259,13 @@ KINDS = (
     Row("transcripts/*/*.own", "the link of aligned records to rows of the table", _own_rows),
     Row("transcripts/*/*.tap", "messages of a job", None, "has places of records, and ids where clients asked by id"),
     Row("queries/*.jsonl", "counts of a partner's queries", _queries, "their limit counts from none"),
+    Row(
+        "decisions/*.jsonl",
+        "decisions about records that clients asked about",
+        lambda case, path: decisions.forget(path, case.ids, dry=case.dry),
+        "the hash goes; when, which client and what it was told stay, with a mark",
+    ),
+    Row("decisions/*", "a key of hashes", None, "has a random key"),
     Row("noisy_labels/*.npz", "a draw of noisy labels", _draw, "it goes whole: another draw for that table is charged"),
     Row(f"models/*/{CONTINUATION}", "scores from which a training continues", _scores),
     Row(f"models/*/{MANIFEST}", "hashes of the ids of a training", _trained, "the model may score them again"),
@@ -310,15 +332,15 @@ def forget(party: PartyConfig, ids: Ids, *, dry: bool, transcripts: bool) -> For
     `dry`: look only. `transcripts`: remove whole transcripts in which clients asked for one of them by id.
 
     Raises:
-        BadInput: there is no id, or a job is unfinished.
+        BadInput: there is no id, a job is unfinished, or ids cannot be made those of a table (`normaliser`).
         DataError: a file is damaged; nothing has changed then.
     """
     if not len(ids):
         raise BadInput("--ids: the file has no id")
     if not dry:
         Store(party.state)  # which deletes what a crash has left
-    case, outcome = Case(party, frozenset(ids), dry), Forgotten(party.name, len(ids), dry)
-    look = Case(party, case.ids, True)
+    case, outcome = Case.of(party, ids, dry=dry), Forgotten(party.name, len(ids), dry)
+    look = replace(case, dry=True, unknown=[])
     places = list(_places(party.state))
     for place in () if dry else places:  # before anything changes: all can be read, and no job is unfinished
         if (row := row_of(place)) is not None and row.forget is not None:
@@ -361,10 +383,10 @@ def _asked(case: Case) -> Iterator[tuple[str, int]]:
         try:
             for record in TranscriptReader(path):
                 if record.message_type == PredictRecords.DESCRIPTOR.full_name:
-                    count += len(case.ids.intersection(PredictRecords.FromString(record.message).ids))
+                    count += case.asked(PredictRecords.FromString(record.message).ids)
                 elif record.message_type == PredictedRecords.DESCRIPTOR.full_name:
                     answered = PredictedRecords.FromString(record.message).predictions
-                    count += sum(one.id in case.ids for one in answered)
+                    count += case.asked(one.id for one in answered)
         except Malformed as damage:
             raise DataError(f"{damage}: move {path} away, or bring a back-up of it back") from None
         if count:

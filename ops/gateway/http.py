@@ -175,11 +175,10 @@ class HttpScoring:
             return problem(408, f"the body did not come within {SLOWEST_S:g} s")
         except ValidationError as failure:
             return problem(422, faults_of_request(failure))
-        asked = serving_pb2.PredictRecords(model=form.model or "", ids=map(str, form.ids))
-        answer = await self._party.predict(client, asked, form.deadline_s)
+        answer = await self._party.predict(client, form.message(), form.deadline_s)
         if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
             return fault
-        return respond(200, predict_reply(answer, form.ids))
+        return respond(200, predict_reply(answer, form.named, reasons=form.reasons > 0))
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""
@@ -265,6 +264,8 @@ def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
         return problem(404, "the label holder's table has no such id", record=record)
     if record == "not_common":
         return problem(422, "not all parties hold the record of this id", record=record)
+    if record == "invalid":
+        return problem(422, prediction.fault, record=record)
     if record == "queries_spent":
         said = f"{prediction.party} answers no more queries of this record"
         return problem(403, said, record=record, party=prediction.party)

@@ -34,6 +34,7 @@ from treetap.ops.gateway.http_json import (
     Problem,
     predict_request,
 )
+from treetap.process.together import ended
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
 from treetap.wire.ports import Identity
@@ -303,10 +304,7 @@ class HttpListener(web.BaseSite):
 
     async def stop(self) -> None:
         """Accept no further connections; the runner closes the open ones."""
-        tasks = [*self._open, *self._accepting]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended([*self._open, *self._accepting])
         for listener in self._listeners:
             listener.close()
         await super().stop()

@@ -59,8 +59,8 @@ def new_federation(
     treetap new federation bank=bank.csv telco=telco.csv --client app
 
     Of a table the header and the cells say what the party's file proposes: id, label, columns, encodings, as an
-    experiment takes them. A policy names the other parties, permits trees to split such categories by sets, and is
-    else as strict as by default. Nothing is overwritten.
+    experiment takes them. A policy names the other parties, and is else as strict as by default. Nothing is
+    overwritten.
     """
     from treetap.commands.certs.authority import refuse_existing
     from treetap.ops.new import folders
@@ -90,14 +90,13 @@ def new_federation(
     }
     if clients:
         files[folder / GATEWAY / "gateway.toml"] = folders.gateway_file(outside, label_holder, serving)
-    sets = any(table is not None and table.categories for name, table in proposed.items() if name != label_holder)
     for name, table in proposed.items():
         others = [other for other in tables if other != name]
         holders = [other for other in others if other == label_holder]
         served = folders.serve_table(clients, serving, GATEWAY) if clients and name == label_holder else ()
         files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table, served=served)
         peers = [other for other in others if other not in holders]
-        files[folder / name / "policy.toml"] = folders.policy_file(holders, peers, sets=sets)
+        files[folder / name / "policy.toml"] = folders.policy_file(holders, peers)
     roles = {**dict.fromkeys(tables, Role.PARTY), COORDINATOR: Role.COORDINATOR, OPERATOR: Role.OPERATOR}
     if clients:
         roles |= {GATEWAY: Role.GATEWAY, **dict.fromkeys(clients, Role.CLIENT)}
@@ -106,7 +105,7 @@ def new_federation(
     folders.write_files(files)
     _certify(folder, roles)
     for name, table in proposed.items():
-        _say_table(folder / name / "party.toml", table, feature_party=name != label_holder)
+        _say_table(folder / name / "party.toml", table)
     typer.echo(f"{label_holder} has the labels, as {folder / OPERATOR / 'job.toml'} and the policies say")
     if clients:
         typer.echo(
@@ -141,8 +140,7 @@ def new_party(
     treetap new party --table loans.csv --name bank --partner telco
 
     The table's header and cells say what the file proposes, encodings as an experiment takes them. The policy names the
-    partners, permits trees to split such categories by sets, and is else as strict as by default. Nothing is
-    overwritten.
+    partners, and is else as strict as by default. Nothing is overwritten.
     """
     from treetap.ops.new import folders
     from treetap.ops.new.proposed_table import SeenTable
@@ -161,11 +159,10 @@ def new_party(
     proposed = seen.proposed(label or (None if label_holder else seen.label))
     alone = partners if len(partners) == 1 and proposed.label is None else []
     holders = [label_holder] if label_holder else alone
-    sets = proposed.label is not None or bool(proposed.categories)  # of a label holder's partners none is known
-    policy = folders.policy_file(holders, [other for other in partners if other not in holders], sets=sets)
+    policy = folders.policy_file(holders, [other for other in partners if other not in holders])
     files = {"party.toml": folders.party_file(name, listen, proposed, relay), "policy.toml": policy}
-    said = _make(Role.PARTY, name, at, authority, files)
-    _say_table(at / "party.toml", proposed, feature_party=proposed.label is None)
+    said = _make(Role.PARTY, name, at, authority, files, organisation=name)
+    _say_table(at / "party.toml", proposed)
     names = f"names {', '.join(partners)}"
     if not partners:
         names = "names no other party yet, so that every job is refused: add the partners"
@@ -207,6 +204,33 @@ def new_coordinator(
     operators = [_checked(one, Role.OPERATOR) for one in operator or [OPERATOR]]
     text = coordinator_file(listen, addresses, name, operators, relay)
     typer.echo(_make(Role.COORDINATOR, name, folder or Path(name), authority, {"coordinator.toml": text}))
+
+
+@new.command("dealer")
+def new_dealer(
+    organisation: Annotated[
+        str, typer.Argument(metavar="ORGANISATION", help="Who runs it, as its certificate names it: no party's.")
+    ],
+    label_holder: Annotated[str, typer.Option(metavar="NAME", help="The party with the labels.")],
+    partner: Annotated[list[str], typer.Option(metavar="NAME", help="A feature party; repeat it.")],
+    name: Name = "dealer",
+    folder: Folder = None,
+    listen: Listen = "0.0.0.0:7102",
+    relay: Through = None,
+    authority: Authority = None,
+) -> None:
+    """Write the files of a dealer, which draws the randomness of shared sums and holds no data.
+
+    treetap new dealer "Trust Ltd" --label-holder bank --partner telco
+
+    The policies of all parties name it under dealers. Nothing is overwritten.
+    """
+    from treetap.ops.new import folders
+
+    _address(listen, "--listen")
+    policy = folders.policy_file([_checked(label_holder)], [_checked(one) for one in partner])
+    files = {"dealer.toml": folders.dealer_file(_checked(name), organisation, listen, relay), "policy.toml": policy}
+    typer.echo(_make(Role.PARTY, name, folder or Path(name), authority, files, organisation=organisation))
 
 
 @new.command("operator")
@@ -294,11 +318,18 @@ def new_gateway(
 
 
 def _make(
-    role: Role, name: str, at: Path, authority: Path | None, files: Mapping[str, str], hosts: Sequence[str] = ()
+    role: Role,
+    name: str,
+    at: Path,
+    authority: Path | None,
+    files: Mapping[str, str],
+    hosts: Sequence[str] = (),
+    organisation: str = "",
 ) -> str:
     """Write the files of a process, and its key, with a certificate or the request for one; returns what is next.
 
-    `hosts`: further names in the certificate.
+    `files`: its own one first. `hosts`, `organisation`: further names in a certificate that is issued here; for a
+    request the authority states the organisation.
 
     Raises:
         BadInput: a file is there already, or the authority has a fault; nothing has been written.
@@ -308,13 +339,12 @@ def _make(
 
     own = {at / file: text for file, text in files.items()}
     refuse_existing(*own, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
-    said = _credentials(
-        at / folders.TLS, name, role, authority, hosts
-    )  # before the files: an authority may have a fault
+    # before the files: an authority may have a fault
+    said = _credentials(at / folders.TLS, name, role, authority, hosts, organisation)
     folders.write_files(own)
-    file, start = folders.ROLES[role]
+    file = next(iter(files))
     config = shlex.quote(str(at / file))
-    begin = start.format(file=config, folder=shlex.quote(str(at)))
+    begin = folders.STARTS[file].format(file=config, folder=shlex.quote(str(at)))
     return f"{said}next: treetap doctor --config {config}\n      {begin}"
 
 
@@ -403,7 +433,7 @@ def _is_free(port: int) -> bool:
 def _certify(folder: Path, roles: Mapping[str, Role]) -> None:
     """Make an authority, and the credentials of every process in its own folder."""
     from treetap.commands.certs.authority import create_authority, issue, write_new
-    from treetap.commands.certs.requests import revoke
+    from treetap.ops.certs.requests import revoke
     from treetap.ops.new.folders import TLS
 
     authority = folder / AUTHORITY
@@ -411,24 +441,28 @@ def _certify(folder: Path, roles: Mapping[str, Role]) -> None:
     revoked, _, _ = revoke(authority)
     for name, role in roles.items():
         hosts = ["127.0.0.1"] if role is Role.GATEWAY else []
-        issue(folder / name / TLS, name, role, hosts=hosts, ca_folder=authority)
+        # each party stands for an organisation of its own, as it will be one on hosts of their own
+        own = name if role is Role.PARTY else ""
+        issue(folder / name / TLS, name, role, hosts=hosts, ca_folder=authority, organisation=own)
         for file in (authority / "ca.crt", revoked):
             write_new(folder / name / TLS / file.name, file.read_bytes(), 0o644)
 
 
-def _credentials(tls: Path, name: str, role: Role, authority: Path | None, hosts: Sequence[str]) -> str:
+def _credentials(
+    tls: Path, name: str, role: Role, authority: Path | None, hosts: Sequence[str], organisation: str
+) -> str:
     """Make a process's key, with a certificate of an authority on this machine or the request for one; what to do then.
 
     Raises:
         BadInput: the authority lacks a file, or has a fault; nothing has been made.
     """
     from treetap.commands.certs.authority import issue, write_new
-    from treetap.commands.certs.requests import request
+    from treetap.ops.certs.requests import request
     from treetap.wire.certificates import read_file
 
     if authority is not None:
         public = {file: read_file(authority / file) for file in ("ca.crt", "crl.pem")}
-        issue(tls, name, role, hosts=hosts, ca_folder=authority)
+        issue(tls, name, role, hosts=hosts, ca_folder=authority, organisation=organisation)
         for file, content in public.items():
             write_new(tls / file, content, 0o644)
         return ""
@@ -439,7 +473,7 @@ def _credentials(tls: Path, name: str, role: Role, authority: Path | None, hosts
     )
 
 
-def _say_table(file: Path, table: ProposedTable | None, *, feature_party: bool) -> None:
+def _say_table(file: Path, table: ProposedTable | None) -> None:
     if table is None:
         typer.echo(f"{file}: has no table yet: fill in the lines at its end")
         return
@@ -449,8 +483,3 @@ def _say_table(file: Path, table: ProposedTable | None, *, feature_party: bool) 
     )
     if table.left_out:
         typer.echo(f"  left out, as its last lines say: {', '.join(map(visible, table.left_out))}")
-    if table.categories and feature_party:
-        typer.echo(
-            f"  trees split {', '.join(map(visible, table.categories))} by sets of categories, as an experiment's do: "
-            "a line of its policy permits it, and of the label holder's"
-        )

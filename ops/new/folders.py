@@ -8,18 +8,18 @@ from pathlib import Path
 from treetap.commands.certs.authority import write_new
 from treetap.errors import quoted, visible
 from treetap.ops.new.proposed_table import ProposedTable
-from treetap.wire.ports import Role
 
 #: Folder of a process's credentials in its own folder.
 TLS = "tls"
-#: Role → its own file, and the command that begins with it.
-ROLES: Mapping[Role, tuple[str, str]] = {
-    Role.PARTY: ("party.toml", "treetap party --config {file}"),
-    Role.COORDINATOR: ("coordinator.toml", "treetap coordinator --config {file}"),
-    Role.OPERATOR: ("operator.toml", "treetap train {folder}/job.toml --check --operator {file}"),
-    Role.APPROVER: ("approver.toml", "treetap jobs --approver {file}"),
-    Role.RELAY: ("relay.toml", "treetap relay {file}"),
-    Role.GATEWAY: ("gateway.toml", "treetap gateway {file}"),
+#: A process's own file → the command that begins with it.
+STARTS: Mapping[str, str] = {
+    "party.toml": "treetap party --config {file}",
+    "dealer.toml": "treetap dealer --config {file}",
+    "coordinator.toml": "treetap coordinator --config {file}",
+    "operator.toml": "treetap train {folder}/job.toml --check --operator {file}",
+    "approver.toml": "treetap jobs --approver {file}",
+    "relay.toml": "treetap relay {file}",
+    "gateway.toml": "treetap gateway {file}",
 }
 
 
@@ -69,6 +69,25 @@ def serve_table(clients: Sequence[str], listen: str, gateway: str) -> list[str]:
         f"gateway = {quoted(gateway)}",
         "",
     ]
+
+
+def dealer_file(name: str, organisation: str, listen: str, relay: str | None = None) -> str:
+    """A dealer's own file."""
+    return "\n".join(
+        [
+            f"# The dealer {name} of shared sums. Start it: treetap dealer --config {name}/dealer.toml",
+            "# It has no data. Policies of all parties name it: dealers = [...] under [people].",
+            f"name = {quoted(name)}",
+            f"organisation = {quoted(organisation)}  # as in its certificate; none of the parties'",
+            f"listen = {quoted(listen)}",
+            *_relay(relay),
+            'state = "state"',
+            'policy = "policy.toml"',
+            "",
+            *tls(name),
+            "",
+        ]
+    )
 
 
 def gateway_file(listen: str, party: str, address: str, name: str = "gateway") -> str:
@@ -123,14 +142,8 @@ _NO_TABLE = [
 ]
 
 
-def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: bool) -> str:
-    """A policy that differs from the default one by names and, with `sets` of categories, by one switch."""
-    switch = [
-        "",
-        "[columns]",
-        '# Trees may split a feature party\'s categories by sets of them; false with encode = "one-hot".',
-        "category_partitions = true",
-    ]
+def policy_file(label_holders: Sequence[str], peers: Sequence[str]) -> str:
+    """A policy that differs from the default one by names."""
     return "\n".join(
         [
             "# Who may be in a job with this party; all else is as strict as by default. Keys: docs/reference/keys.md",
@@ -138,9 +151,9 @@ def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: boo
             "# label_holders may open sums over this party's columns; peers are the others of a job.",
             f"label_holders = {_names(label_holders)}",
             f"peers = {_names(peers)}",
+            '# dealers = ["dealer"]    # of an organisation that is no party\'s; for jobs with privacy = "private"',
             '# approval = "manual"     # each job waits until one of approvers approves it: docs/approvals.md',
             '# approvers = ["ann"]',
-            *(switch if sets else []),
             "",
         ]
     )
@@ -240,6 +253,11 @@ def job_file(label_holder: str, others: Sequence[str]) -> str:
             "[job]",
             f"label_holder = {quoted(label_holder)}",
             f"feature_parties = {_names(others)}",
+            "# As in SecureBoost's paper: others get sets of records, the label holder all sums over their columns.",
+            'privacy = "published"',
+            "# Or nobody gets either, for a dealer of a third organisation; all policies name it: dealers = [...].",
+            '# privacy = "private"',
+            '# dealer = "dealer"',
             "n_estimators = 20",
             "max_depth = 3",
             "",

@@ -16,7 +16,7 @@ from treetap.strict import faults_of
 from treetap.tables.asked_columns import OF_PARTY
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.cells import is_tensor, plain_column
-from treetap.tables.config import AUTO, CATEGORICAL
+from treetap.tables.config import AUTO
 from treetap.tables.opening import columns_of, read_columns, source_of
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SourceKeys
@@ -41,7 +41,6 @@ class ProposedTable:
         label: None: the party has none, as far as can be seen.
         columns: features, in the order of the table.
         encodings: lines about text and dates, as `encode` and `date_format`, and the `encoding` that was named.
-        categories: columns that trees split by sets of their categories.
         left_out: column → the reason why its cells need a person's word.
     """
 
@@ -50,7 +49,6 @@ class ProposedTable:
     label: str | None
     columns: list[str]
     encodings: list[str]
-    categories: list[str]
     left_out: dict[str, str]
 
 
@@ -97,9 +95,9 @@ class SeenTable:
         """Settings with this label, or None."""
         names = [name for name in self.names if name not in (self.id, label)]
         columns, settled, left_out = _encoded(self._source, self._table, names)
+        settled = settled.of_feature_parties() if label is None else settled
         own = [] if self._encoding is None else [f"encoding = {quoted(self._encoding)}"]
-        sets = [name for name, encoding in settled.taken.items() if encoding == CATEGORICAL]
-        return ProposedTable(self.path, self.id, label, columns, [*own, *settled.lines()], sets, left_out)
+        return ProposedTable(self.path, self.id, label, columns, [*own, *settled.lines()], left_out)
 
 
 def _id(path: Path, table: pa.Table) -> str:
@@ -138,7 +136,8 @@ def _label(table: pa.Table, names: Sequence[str]) -> str | None:
 def _encoded(source: Source, table: pa.Table, names: Sequence[str]) -> tuple[list[str], Settled, dict[str, str]]:
     """The columns that can be features, the encodings of their text and dates, and those that a person must see.
 
-    Encodings are those that an experiment takes for the usual job, whose trees split categories by sets.
+    Encodings are those that an experiment takes for the label holder of the usual job, whose trees split categories by
+    sets.
     """
     usual = JobTable().params()
     writing = OF_PARTY._replace(shows=True)  # to the table's owner, in the party's own file

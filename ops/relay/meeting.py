@@ -19,6 +19,7 @@ from functools import partial
 
 from treetap.errors import Malformed, Refused, TreetapError, cannot, visible
 from treetap.ops.relay.client_hello import ClientHello
+from treetap.process.together import ended
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
 from treetap.wire.ports import Identity, Role
@@ -146,9 +147,7 @@ class Relay:
         """End all connections."""
         for server in self._servers:
             server.close()
-        for task in list(self._registering):
-            task.cancel()
-        await asyncio.gather(*self._registering, return_exceptions=True)
+        await ended(self._registering)
         for end in list(self._ends):
             end.close(abrupt=True)
 

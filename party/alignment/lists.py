@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from treetap.arrays import Rows
-from treetap.errors import Malformed, Refused
+from treetap.errors import ConfigError, Malformed, Refused
+from treetap.names import MOST_KEYS
 from treetap.native import arithmetic
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import StepId, step
@@ -32,8 +33,10 @@ from treetap.psi import lists, proof
 from treetap.psi.group import POINT_BYTES, Exponent
 from treetap.psi.lists import PointList, common, permutation, shuffled
 from treetap.psi.proof import Claim, Sums
+from treetap.tables.normalised import in_words, keys_in_words
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2, control_pb2
+from treetap.wire.v2.alignment_pb2 import AlignmentKey, LeastCount, RecordDigest
 
 T = TypeVar("T")
 #: Points in one message: 1 MiB.
@@ -42,15 +45,17 @@ POINTS_PER_MESSAGE = 32_768
 POINTS_PER_CALL = 4_096
 #: Calls that wait at a worker or run there: one is sent while another is at work.
 CALLS_PER_WORKER = 2
+_LONGEST = 64  # characters of another party's rules of an id column that a message shows
 
 
 class BlindedLists:
     """Makes, checks, raises, sends and receives lists for one attempt at a job."""
 
-    def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes) -> None:
-        """`sizes`: take the lengths of the others' lists, once they have been here."""
-        self._context, self._plan, self._sizes, self._members = context, plan, sizes, sizes.members.parties
+    def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes, members: Sequence[str]) -> None:
+        """`sizes`: take the lengths of the others' lists, once they have been here. `members`: of the alignment."""
+        self._context, self._plan, self._sizes, self._members = context, plan, sizes, members
         self.signed_at: Collection[int] = ()  #: the turns whose lists come with signs, for a proof
+        self.key = 0  #: of ids, whose lists these are
 
     async def blinded(self, ids: Ids, order: Rows, exponent: Exponent, sums: Sums | None = None) -> PointList:
         """The ids at these places, in this order, hashed to the group and raised; `sums`: get those of the list."""
@@ -137,7 +142,7 @@ class BlindedLists:
                 packed = np.packbits(np.frombuffer(signs, dtype=np.uint8)).tobytes()
                 yield alignment_pb2.BlindedIds(points=points.take(first, POINTS_PER_MESSAGE), signs=packed)
 
-        await self._context.outbox.send(to, "blinded_ids", bodies(), stage=stage)
+        await self._context.outbox.send(to, "blinded_ids", bodies(), self.key, stage)
         return []
 
     async def take_all(self, senders: Sequence[int], stage: int) -> list[PointList]:
@@ -150,7 +155,7 @@ class BlindedLists:
             made.signs = PointList(self._context.scratch.file(), width=1)
         place = self._members.index(self._context.party)
         owner = owners(self._plan, place).get((self._members.index(sender), stage))
-        async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage):
+        async for message in self._context.mailbox.series(sender, "blinded_ids", self.key, stage):
             ids = message.alignment.blinded_ids
             block = rest + ids.points
             whole = len(block) // POINT_BYTES * POINT_BYTES
@@ -242,6 +247,22 @@ def own_steps(plan: Plan, place: int) -> list[StepId]:
     return [(turn.step, 0, turn.stage) for turn in plan if place in turn.places]
 
 
+def check_form(me: str, own: Ids, party: str, theirs: AlignmentKey | LeastCount | RecordDigest) -> None:
+    """`ConfigError` unless another party's ids have as many keys as the own ones, and were made by the same rules."""
+    if own.columns_of_keys != list(theirs.keys):
+        others = keys_in_words(theirs.keys[: MOST_KEYS + 1])
+        raise ConfigError(
+            f"the table of {me} has {keys_in_words(own.columns_of_keys)}, that of {party} {others}: "
+            "all parties list the same keys as id in the table's settings, of as many columns, in one order"
+        )
+    if (rules := own.form["normalise"]) != list(theirs.normalise):
+        others = in_words([rule[:_LONGEST] for rule in theirs.normalise])
+        raise ConfigError(
+            f"the table of {me} has {in_words(rules)}, that of {party} {others}: "
+            "ids of one customer would differ; all parties write the same list in the table's settings"
+        )
+
+
 class RaisedLists:
     """One party's lists, for one attempt at a job; the phase `ALIGNMENT` of a role's steps.
 
@@ -249,19 +270,19 @@ class RaisedLists:
         sequence: the party's own steps.
     """
 
-    def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes) -> None:
-        """`sizes`: of the role's job."""
-        self._context, self._members, self._sizes = context, list(sizes.members.parties), sizes
+    def __init__(self, context: StepContext, plan: Plan, sizes: JobSizes, members: Sequence[str]) -> None:
+        """`sizes`: of the role's job. `members`: of the alignment, the label holder first."""
+        self._context, self._members, self._sizes = context, list(members), sizes
         self._place = self._members.index(context.party)
         self._turns = [turn for turn in plan if self._place in turn.places]
-        self.sequence: Sequence[StepId] = own_steps(plan, self._place)
-        self._ids = Ids.of([])
+        self.sequence: list[StepId] = own_steps(plan, self._place)
+        self._own = self._ids = Ids.of([])  # of the party's table; of these, by a key, those of the list at hand
         self._shuffle: Rows = np.zeros(0, dtype=np.int64)
         self._held: list[PointList] = []  # between two turns
         self._common: PointList | None = None  # kept beside these, once it is known
         self._sums: Sums | None = None  # of the own list, for a proof of its return
         self._exponent = Exponent.draw()
-        self._lists = BlindedLists(context, plan, sizes)
+        self._lists = BlindedLists(context, plan, sizes, self._members)
 
     @step()
     async def blind_ids(self) -> None:
@@ -312,14 +333,14 @@ class ListProofs:
     returned: Sums | None = None
     _chain: alignment_pb2.SumOfList | None = None  # what came back of the own sum
 
-    def __init__(self, context: StepContext, members: Sequence[str], exponent: Exponent) -> None:
-        """`exponent`: the one that raises the lists which are returned in their order."""
-        self._context, self._members, self._exponent = context, members, exponent
+    def __init__(self, context: StepContext, members: Sequence[str], exponent: Exponent, key: int, ids: int) -> None:
+        """`exponent`: the one that raises the lists which are returned in their order. `key`: of ids, `ids` of them."""
+        self._context, self._members, self._exponent, self._key = context, members, exponent, key
         me = context.party
         self._others = [party for party in members if party != me]
         self._keys = {me: b"" if arithmetic.form_in_use() is None else proof.key_of(exponent)}
         self.asking = set[str]()
-        if context.policy.keys.alignment_proof:
+        if context.policy.keys.alignment_proof and ids:  # of an empty list there is nothing to prove
             numbers = secrets.token_bytes(64)
             self.sent, self.returned, self.asking = Sums(numbers), Sums(numbers), {me}
 
@@ -328,20 +349,22 @@ class ListProofs:
         """True if this party wants a proof."""
         return self.sent is not None
 
-    async def announce(self) -> None:
-        """Send every other party the own key, and whether this party asks."""
-        own = alignment_pb2.AlignmentKey(key=self._keys[self._context.party], asks=self.asks)
-        await self._context.outbox.send_each("alignment_key", dict.fromkeys(self._others, (own,)))
+    async def announce(self, ids: Ids) -> None:
+        """Send every other party the own key, whether this party asks, and the form of its ids."""
+        own = alignment_pb2.AlignmentKey(key=self._keys[self._context.party], asks=self.asks, **ids.form)
+        await self._context.outbox.send_each("alignment_key", dict.fromkeys(self._others, (own,)), self._key)
 
-    async def meet(self) -> None:
-        """Receive the other parties' keys, and who asks.
+    async def meet(self, ids: Ids) -> None:
+        """Receive the other parties' keys, who asks, and the form of their ids, which is the own.
 
         Raises:
+            ConfigError: see `check_form`.
             Refused: a party asks for a proof which another's arithmetic does not make.
             Malformed: a key is none of the group, or another party's too, or its negative.
         """
         for party in self._others:
-            theirs: alignment_pb2.AlignmentKey = await self._context.mailbox.only(party, "alignment_key")
+            theirs: alignment_pb2.AlignmentKey = await self._context.mailbox.only(party, "alignment_key", self._key)
+            check_form(self._context.party, ids, party, theirs)
             taken = any(proof.same_but_for_sign(theirs.key, key) for key in self._keys.values())
             if theirs.key and (taken or not proof.valid_key(theirs.key)):
                 which = "another party's too, or its negative" if taken else "no point of the group"
@@ -368,8 +391,8 @@ class ListProofs:
         following, preceding = members[(place + 1) % len(members)], members[place - 1]
         chain = alignment_pb2.SumOfList(points=[] if self.sent is None else [self.sent.encoded()])
         for hop in range(len(members)):
-            sending = self._context.outbox.send(following, "sum_of_list", [chain], stage=hop)
-            chain, _ = await together(self._context.mailbox.only(preceding, "sum_of_list", 0, hop), sending)
+            sending = self._context.outbox.send(following, "sum_of_list", [chain], self._key, hop)
+            chain, _ = await together(self._context.mailbox.only(preceding, "sum_of_list", self._key, hop), sending)
             owner = members[(place - 1 - hop) % len(members)]
             if owner in self.asking and owner != self._context.party:
                 self._raise(chain, owner, hop, preceding)

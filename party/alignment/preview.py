@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import Malformed, Refused
+from treetap.errors import ConfigError, Malformed, Refused
 from treetap.models.durable import make_folder, writing_whole
-from treetap.party.alignment.lists import RaisedLists
+from treetap.party.alignment.lists import RaisedLists, check_form
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import Rows, StepContext, required
@@ -31,6 +31,7 @@ from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, ste
 from treetap.party.setup.steps import load_table, table_config
 from treetap.protocols.alignment import MOST_IDS, check_common, count_turns, members_of_preview
 from treetap.protocols.messages import JobSizes
+from treetap.tables.normalised import keys_in_words
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.tables.written import table_writer
@@ -59,18 +60,20 @@ class Previewed(RaisedLists):
 
     async def send_least(self) -> None:
         """Send every other party the number of records below which this one's policy lets no count out."""
-        own = alignment_pb2.LeastCount(records=self._context.policy.columns.min_common_records)
+        least = self._context.policy.columns.min_common_records
+        own = alignment_pb2.LeastCount(records=least, **self._own.form)
         others = [party for party in self._members if party != self._context.party]
         await self._context.outbox.send_each("least_count", dict.fromkeys(others, (own,)))
 
     @step()
     async def blind_ids(self) -> None:
-        """Receive the least counts of the others; then as in an alignment."""
-        for party in self._members:
+        """Receive the least counts of the others, at the first key; then as in an alignment."""
+        for party in self._members if not self.least[0] else ():
             least = self._context.policy.columns.min_common_records
             if party != self._context.party:
                 async for message in self._context.mailbox.series(party, "least_count", 0, 0):
                     least = message.alignment.least_count.records
+                    check_form(self._context.party, self._own, party, message.alignment.least_count)
             if not 1 <= least <= MOST_IDS:
                 raise Malformed(f"{party} sent min_common_records = {least}: must be from 1 to {MOST_IDS}")
             self.least = max(self.least, (least, party), key=lambda pair: pair[0])
@@ -82,12 +85,18 @@ class Count(Previewed):
 
     def __init__(self, context: StepContext, sizes: JobSizes, tell: Tell) -> None:
         """`sizes`: of the role's job. `tell`: called in the last step with what is known then."""
-        super().__init__(context, count_turns(len(sizes.members.parties)), sizes)
+        parties = sizes.members.parties
+        super().__init__(context, count_turns(len(parties)), sizes, parties)
         self._tell = tell
 
     def begin(self, ids: Ids) -> None:
-        """Set the ids of the party's own table."""
-        self._ids, self._sizes.ids = ids, len(ids)
+        """Set the ids of the party's own table; `ConfigError` where they have several keys."""
+        if ids.keys:
+            raise ConfigError(
+                f"{keys_in_words(ids.columns_of_keys)} has no count: a key is for records that no key before it has "
+                "matched, and a count tells no party which these are; ask for --records, or name a table with one key"
+            ).at(self._context.party)
+        self._own, self._ids, self._sizes.ids = ids, ids, len(ids)
 
     @step()
     async def count_ids(self) -> alignment_pb2.CountedIds:

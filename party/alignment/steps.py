@@ -3,6 +3,9 @@
 sorted-ids   send_digest (feature party), compare_digests (label holder): for tables that were aligned beforehand
 psi          the turns of `treetap.protocols.alignment`; between two turns a party keeps its lists in files
 
+Ids of several keys are aligned by one key after another, each in a round of these turns, by exponents of its own; a
+list has the records that no key before has matched. Between two parties alone both know which these are.
+
 The outcome is row numbers: the places of the common records in the party's own table, in the common order.
 """
 
@@ -11,23 +14,27 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import ConfigError, DataError, Malformed
-from treetap.party.alignment.lists import ListProofs, RaisedLists, own_steps
+from treetap.party.alignment.lists import ListProofs, RaisedLists, check_form, own_steps
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import StepId, step
 from treetap.party.setup.labelled_table import check_evaluated
+from treetap.process.together import together
 from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
-from treetap.psi.lists import PointList
-from treetap.tables.binned import JobRecords, unmarked
-from treetap.tables.record_ids import Ids
+from treetap.psi.lists import PointList, permutation
+from treetap.tables.binned import MARK, JobRecords, unmarked
+from treetap.tables.normalised import keys_in_words
+from treetap.tables.record_ids import Ids, KeyIds
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
@@ -53,10 +60,78 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
 
 
+def alignment_of(
+    context: StepContext,
+    mode: str,
+    rule: CommonRecords,
+    sizes: JobSizes,
+    then: Callable[[], Awaitable[None]] | None = None,
+) -> Alignment:
+    """A party's part in an alignment, by the join of the job; see `Alignment`."""
+    apart = sizes.members.pairwise and context.party == sizes.members.aggregator
+    return (Pairs if apart else Alignment)(context, mode, rule, sizes, then)
+
+
 def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
     """Begin to align the records of a training job; see `Alignment.begin`."""
     table, training = records.table, records.training if records.marked else None
     return alignment.begin(records.ids, table.rows, table.path, keep=True, training=training)
+
+
+class PartnerRecords:
+    """Those of a job's records that a feature party has, at the label holder.
+
+    Attributes:
+        places: of each, in the party's order, the place in the job's (n,).
+        lacks: the records of the job (N,) that the party lacks; None: it has all, in the job's order.
+    """
+
+    def __init__(self, total: int, places: Rows | None = None, ways: int = 1) -> None:
+        """`ways`: of each record, see `treetap.party.prediction.reasons`; rows and places are then those of blocks."""
+        self._ways = ways
+        self.places = np.arange(total, dtype=np.int64)
+        self.lacks: Bools | None = None
+        if places is not None:
+            self.places, self._own = places, np.full(total, -1, dtype=np.int64)
+            self._own[places] = np.arange(len(places))
+            self.lacks = self._own < 0
+
+    def __len__(self) -> int:
+        return len(self.places) * self._ways
+
+    def below(self, count: int) -> Rows:
+        """The places of those among the first `count` records of the job, which are the party's first ones too."""
+        return self.places[self.places < count]
+
+    def among(self, rows: Rows) -> Rows:
+        """Those of some records of the job that the party has."""
+        return rows if self.lacks is None else rows[~self.lacks[rows // self._ways]]
+
+    def placed(self, rows: Rows) -> tuple[Rows, Rows]:
+        """The places in the party's order of those of some records that it has, ascending; and their places in `rows`.
+
+        `rows`: ascending.
+        """
+        if self.lacks is None:
+            return rows, np.arange(len(rows))
+        own = self._own[rows // self._ways]
+        order = np.argsort(own, kind="stable")[int((own < 0).sum()) :]
+        return own[order] * self._ways + rows[order] % self._ways, order
+
+    def of(self, rows: Rows) -> Rows:
+        """The same without their places."""
+        return self.placed(rows)[0]
+
+    def left_of(self, node: Rows, left: Rows, *, missing_left: bool) -> Rows:
+        """The records that go left at a split of the party.
+
+        `node`: the node's; `left`: of these, by their places in the party's order, those that it sends left;
+        `missing_left`: those that it lacks go left too.
+        """
+        if self.lacks is None:
+            return left
+        lacked = node[self.lacks[node]]
+        return np.concatenate([self.places[left], lacked if missing_left else lacked[:0]])
 
 
 class Alignment(RaisedLists):
@@ -69,26 +144,31 @@ class Alignment(RaisedLists):
         rule: CommonRecords,
         sizes: JobSizes,
         then: Callable[[], Awaitable[None]] | None = None,
+        partner: str = "",
     ) -> None:
         """`rule`: the one of the policy that says how many records must be common. `sizes`: of the role's job.
 
-        `then`: done in the last step, once these records are known.
+        `then`: done in the last step, once these records are known. `partner`: of a label holder that aligns with each
+        feature party apart, the one of this part.
         """
-        super().__init__(context, turns(len(sizes.members.parties)), sizes)
+        members = sizes.members.aligned(partner or context.party)
+        super().__init__(context, turns(len(members)), sizes, members)
+        self._stored = f"{STORED}-{partner}" if partner else STORED
+        other = partner or (members[0] if sizes.members.pairwise else "")
+        self._partner, self._whose = partner, f"common with {other}" if other else "common to all parties"
         self._then = then
         self._rule = rule
         self.sequence = alignment_steps(self._members, mode, context.party)
+        self._in_pairs = mode == "psi" and (sizes.members.pairwise or len(members) == 2)
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._path: Origin = Path()
         self._keep = False
         self._training: int | None = None  # records of the training, the first ones, of a job with an eval table
         self._records: Rows | None = None
-        self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
-        self._fresh, self._once = Exponent.draw(), Exponent.draw()
+        self._keys: list[KeyIds] = []
+        self._matched: list[Rows] = []  # the records that each key has found
+        self._digest = b""  # of the last of them
         self._first = next((turn.stage for turn in self._turns if turn.step == "pass_ids"), 0)
-        ring = len(self._members) > 2
-        self._proofs = ListProofs(context, self._members, self._fresh if ring else self._exponent)
-        self._sums = None if ring else self._proofs.sent
 
     def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
@@ -99,15 +179,26 @@ class Alignment(RaisedLists):
 
         Raises:
             DataError: the table holds other ids than when the job was aligned.
-            ConfigError: the policy asks for a proof, which that alignment did not have.
+            ConfigError: the policy asks for a proof, which that alignment did not have; or the ids have several keys,
+                and parties are not aligned in pairs.
         """
-        self._ids, self._rows, self._path, self._keep, self._training = ids, rows, path, keep, training
+        self._own, self._rows, self._path, self._keep, self._training = ids, rows, path, keep, training
         self._sizes.ids = len(ids)
         if not self.sequence:  # there is no other party
             self._finish(np.arange(len(ids)))
             self._keep_rows(self._own_rows())
             return self._context.attempt
-        stored = self._context.store.load_arrays(STORED) if keep else None
+        if ids.keys and not self._in_pairs:
+            raise ConfigError(
+                f"{path}: {keys_in_words(ids.columns_of_keys)} is for alignment = 'psi' between two parties: a key is "
+                "for records that no key before it has matched, which more parties do not know of each other; train "
+                "with one other party or with join = 'left', or name an id of one key"
+            ).at(self._context.party)
+        self._keys = ids.by_key(0 if training is None else MARK)
+        self._sizes.keys = len(self._keys)
+        # in place: the role's order of steps has this list
+        self.sequence += [(name, key, stage) for key in range(1, len(self._keys)) for name, _, stage in self.sequence]
+        stored = self._context.store.load_arrays(self._stored) if keep else None
         if stored is None:
             return 0
         if stored["digest"].tobytes() != ids.digest:
@@ -115,7 +206,7 @@ class Alignment(RaisedLists):
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
             ).at(self._context.party)
-        if self._proofs.asks and not stored.get("proven", False):
+        if self._context.policy.keys.alignment_proof and not stored.get("proven", False):
             raise ConfigError(
                 f"the policy says alignment_proof = true, and job {self._context.job} was aligned without a proof to "
                 f"{self._context.party}; take that line out of the policy, or cancel the job and train again"
@@ -124,6 +215,15 @@ class Alignment(RaisedLists):
         self._set_records(stored["records"])
         self._keep_rows(self._own_rows())
         return int(stored["attempt"])
+
+    def common_with(self, party: str, ways: int = 1) -> PartnerRecords:
+        """Those of the job's records that a feature party has; `ways`: see `PartnerRecords`."""
+        del party
+        return PartnerRecords(len(self.records), ways=ways)
+
+    def listed(self, party: str) -> int:
+        """The number of ids that another party's list had, which came here."""
+        return self._sizes.lists[self._members.index(party)]
 
     @property
     def records(self) -> Rows:
@@ -135,11 +235,11 @@ class Alignment(RaisedLists):
     @step()
     async def send_digest(self) -> None:
         """Send the digest of the sorted ids to the label holder, if there are enough, and compare its own."""
-        self._enough_of(np.arange(len(self._ids)))
-        await self._send_digest(self._members[:1])
-        async for party, records in self._differing(self._ids.digest, self._members[:1]):
+        self._enough_of(np.arange(len(self._own)))
+        await self._send_digest(self._own.digest, len(self._own), self._members[:1])
+        async for party, records in self._differing(self._own.digest, self._members[:1]):
             raise self._other_ids(party, records)
-        await self._agreed(np.arange(len(self._ids)))
+        await self._agreed(np.arange(len(self._own)))
 
     @step()
     async def compare_digests(self) -> None:
@@ -147,24 +247,25 @@ class Alignment(RaisedLists):
 
         By the answer each party knows, before it sends anything of its columns, that its peers have the same job.
         """
-        async for party, records in self._differing(self._ids.digest, self._members[1:]):
+        async for party, records in self._differing(self._own.digest, self._members[1:]):
             raise self._other_ids(party, records)
-        await self._send_digest(self._members[1:])
-        await self._agreed(np.arange(len(self._ids)))
+        await self._send_digest(self._own.digest, len(self._own), self._members[1:])
+        await self._agreed(np.arange(len(self._own)))
 
     # ---- psi
 
     @step()
     async def blind_ids(self) -> None:
-        """Send the others the key of this party's exponent; then as in a count."""
-        await self._proofs.announce()
+        """Send the others the key of this party's exponent, drawn for the key of ids at hand; then as in a count."""
+        self._begin_key()
+        await self._proofs.announce(self._own)
         await super().blind_ids()
 
     @step()
     async def pass_ids(self, request: control_pb2.StepRequest) -> None:
         """As in a count; receive the others' keys before any list."""
         if request.stage == self._first:
-            await self._proofs.meet()
+            await self._proofs.meet(self._own)
             self._lists.signed_at = self._signed()
         await super().pass_ids(request)
 
@@ -238,25 +339,63 @@ class Alignment(RaisedLists):
             parts.append(places)
 
         await self._lists.common(own, common, kept=kept)
-        places, digest = np.concatenate(parts), state.digest()
+        places, self._digest = np.concatenate(parts), state.digest()
         if ring and len(places) != len(common):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
-        self._enough_of(self._shuffle[places])
-        self._found = self._shuffle[places], digest
+        of = self._keys[len(self._matched)]
+        self._matched.append(self._places[self._shuffle[places]])
+        if self._own.keys:
+            log.info(
+                "job %s: key %d of %d: %d records match, of %d that no key before has matched; %d lack a part of it, "
+                "%d have that of another record, which are in no list",
+                *(self._context.job, len(self._matched), len(self._keys), len(places), len(self._ids)),
+                *(of.lacking, of.shared),
+            )
+        if self._last_key:
+            self._enough_of(np.concatenate(self._matched))
         await self._compare()
 
     @step()
-    async def agree_ids(self) -> None:
+    async def agree_ids(self) -> alignment_pb2.AgreedIds:
         """Label holder: check that every party has found the same points; detects a party that changed a list."""
-        records, digest = self._found
-        async for party, theirs in self._differing(digest, self._members[1:]):
+        records = len(self._matched[-1])
+        async for party, theirs in self._differing(self._digest, self._members[1:]):
             raise Malformed(
-                f"{party} found {theirs} common records, {self._context.party} {len(records)}, or others: a party has "
+                f"{party} found {theirs} common records, {self._context.party} {records}, or others: a party has "
                 "changed a list of blinded identifiers"
             )
-        await self._agreed(records)
+        return await self._agreed_on_key()
 
     # ---- parts of the steps
+
+    def _begin_key(self) -> None:
+        """Take the next key's ids of the records that none before it has matched, and exponents of its own."""
+        key, ring = len(self._matched), len(self._members) > 2
+        self._ids, self._places, *_ = self._keys[key]
+        if key:
+            left = np.flatnonzero(~np.isin(self._places, np.concatenate(self._matched)))
+            self._ids, self._places = self._ids.take(left), self._places[left]
+        self._lists.key = key
+        self._sizes.lists.clear()
+        self._exponent, self._fresh, self._once = Exponent.draw(), Exponent.draw(), Exponent.draw()
+        raising = self._fresh if ring else self._exponent
+        self._proofs = ListProofs(self._context, self._members, raising, key, len(self._ids))
+        self._sums = None if ring else self._proofs.sent
+
+    @property
+    def _last_key(self) -> bool:
+        return len(self._matched) == len(self._keys)
+
+    async def _agreed_on_key(self) -> alignment_pb2.AgreedIds:
+        """Delete the lists of the key, and end the phase if it was the last one."""
+        if self._common is not None:
+            self._common.close()
+        self._common, self._shuffle = None, self._shuffle[:0]
+        self._hold()
+        another = not self._last_key
+        if not another:
+            await self._agreed(np.concatenate(self._matched))
+        return alignment_pb2.AgreedIds(another_key=another)
 
     def _check_length(self, own: PointList) -> None:
         """Raise `Malformed` unless as many points came back as were sent."""
@@ -268,12 +407,10 @@ class Alignment(RaisedLists):
             )
 
     async def _compare(self) -> None:
-        """Feature party: send the label holder the digest of the common points, and end the phase."""
-        records, digest = self._found
+        """Feature party: send the label holder the digest of the common points."""
         if self._place:
-            body = alignment_pb2.RecordDigest(digest=digest, records=len(records))
-            await self._context.outbox.send(self._members[0], "record_digest", [body])
-            await self._agreed(records)
+            await self._send_digest(self._digest, len(self._matched[-1]), self._members[:1], self._lists.key)
+            await self._agreed_on_key()
 
     def _signed(self) -> list[int]:
         """The turns at which a list comes to this party that another one has raised, and its owner asks for a proof."""
@@ -285,23 +422,25 @@ class Alignment(RaisedLists):
             if stage > started and owner not in (None, sender) and self._members[required(owner)] in self._proofs.asking
         ]
 
-    async def _send_digest(self, to: Sequence[str]) -> None:
-        digest = alignment_pb2.RecordDigest(digest=self._ids.digest, records=len(self._ids))
-        await self._context.outbox.send_each("record_digest", dict.fromkeys(to, (digest,)))
+    async def _send_digest(self, digest: bytes, records: int, to: Sequence[str], key: int = 0) -> None:
+        body = alignment_pb2.RecordDigest(digest=digest, records=records, **self._own.form)
+        await self._context.outbox.send_each("record_digest", dict.fromkeys(to, (body,)), key)
 
     def _other_ids(self, party: str, records: int) -> DataError:
         return DataError(
-            f"the ids of {party} ({records} records) are not those of {self._context.party} ({len(self._ids)} "
+            f"the ids of {party} ({records} records) are not those of {self._context.party} ({len(self._own)} "
             f'records, {self._path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
             "common ones"
         )
 
     async def _differing(self, digest: bytes, parties: Sequence[str]) -> AsyncIterator[tuple[str, int]]:
-        """Those of the parties with a different digest, each with its number of records."""
+        """Those of the parties with a different digest, each with its number of records; raises as `check_form`."""
         for party in parties:
-            async for message in self._context.mailbox.series(party, "record_digest", 0, 0):
-                if message.alignment.record_digest.digest != digest:
-                    yield party, message.alignment.record_digest.records
+            async for message in self._context.mailbox.series(party, "record_digest", self._lists.key, 0):
+                theirs = message.alignment.record_digest
+                check_form(self._context.party, self._own, party, theirs)
+                if theirs.digest != digest:
+                    yield party, theirs.records
 
     async def _refresh(self, points: PointList) -> None:
         raised = await self._lists.raised(points, self._fresh.over(self._exponent))
@@ -310,11 +449,11 @@ class Alignment(RaisedLists):
     def _enough(self, count: int) -> None:
         if count == 0:
             raise DataError(
-                "no record is common to all parties: do all id columns hold the same ids, written alike, and several "
-                "columns in the same order?"
+                f"no record is {self._whose}: do all id columns hold the same ids, written alike (normalise in the "
+                "table's settings), and several columns in the same order?"
             )
         context = self._context
-        context.policy.check(context.party, self._rule, count, records="records are common to all parties")
+        context.policy.check(context.party, self._rule, count, records=f"records are {self._whose}")
 
     def _enough_of(self, records: Rows) -> None:
         """Check the number of common records, and of a job with an eval table the numbers of each kind."""
@@ -323,7 +462,7 @@ class Alignment(RaisedLists):
             return
         training = int((records < self._training).sum())
         self._enough(training)
-        check_evaluated(self._context, len(records) - training, scores=self._place == 0)
+        check_evaluated(self._context, len(records) - training, scores=self._place == 0 and not self._partner)
 
     async def _agreed(self, records: Rows) -> None:
         """End the phase, at a party that has the common records."""
@@ -337,23 +476,19 @@ class Alignment(RaisedLists):
         self._enough_of(records)
         if self._training is not None:
             records = np.concatenate([records[records < self._training], records[records >= self._training]])
-        log.info("job %s: %d of %d records are common to all parties", self._context.job, len(records), len(self._ids))
+        log.info("job %s: %d of %d records are %s", self._context.job, len(records), len(self._own), self._whose)
         if self._keep:
             self._context.store.save_arrays(
-                STORED,
+                self._stored,
                 {
                     "records": records,
-                    "digest": np.frombuffer(self._ids.digest, dtype=np.uint8),
+                    "digest": np.frombuffer(self._own.digest, dtype=np.uint8),
                     "attempt": np.array(self._context.attempt),
-                    "proven": np.array(self._proofs.asks),
+                    "proven": np.array(self._context.policy.keys.alignment_proof),
                 },
             )
         self._set_records(records)
-        if self._common is not None:
-            self._common.close()
-            self._common = None
-        self._hold()
-        self._shuffle, self._found = np.zeros(0, dtype=np.int64), (np.zeros(0, dtype=np.int64), b"")
+        self._keys, self._matched = [], []
 
     def _set_records(self, records: Rows) -> None:
         """Charge and set the outcome, before anything of these records is sent."""
@@ -362,11 +497,11 @@ class Alignment(RaisedLists):
 
     def _own_rows(self) -> OwnRows | None:
         """The common records' rows in the party's own table, for its transcript, if it has one."""
-        if not self._context.recorder.on:
+        if self._partner or not self._context.recorder.on:  # parts of one alignment have one entry
             return None
         from treetap.wire.own_rows import OwnRows  # a party that records nothing needs none
 
-        ids = self._ids.take(self.records)
+        ids = self._own.take(self.records)
         own = OwnRows.of(self._rows[self.records], ids if self._training is None else map(unmarked, ids))
         _ = own.digest  # here, where it keeps nothing waiting
         return own
@@ -374,3 +509,79 @@ class Alignment(RaisedLists):
     def _keep_rows(self, own: OwnRows | None) -> None:
         if own is not None:
             self._context.recorder.own_alignment(self._context.attempt, own)
+
+
+class Pairs(Alignment):
+    """The label holder's part where its own records are the job's: an alignment with each feature party apart.
+
+    Each has exponents of its own, so that feature parties learn nothing of each other's records. The order of the
+    records is one that the label holder draws.
+    """
+
+    def __init__(
+        self,
+        context: StepContext,
+        mode: str,
+        rule: CommonRecords,
+        sizes: JobSizes,
+        then: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(context, mode, rule, sizes, then)
+        self._parts = {
+            party: Alignment(context, mode, rule, replace(sizes, lists={}), partner=party)
+            for party in sizes.members.feature_parties
+        }
+        self.sequence, self._whose = own_steps(turns(len(self._members), pairwise=True), 0), "the job's"
+
+    def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
+        """As of one alignment; the attempt is one that aligned all."""
+        attempts = {part.begin(ids, rows, path, keep=keep, training=training) for part in self._parts.values()}
+        attempts.add(super().begin(ids, rows, path, keep=keep, training=training))
+        return attempts.pop() if len(attempts) == 1 else 0
+
+    def common_with(self, party: str, ways: int = 1) -> PartnerRecords:
+        """See `Alignment.common_with`."""
+        places = np.empty(len(self.records), dtype=np.int64)
+        places[self.records] = np.arange(len(self.records))
+        return PartnerRecords(len(places), places[self._parts[party].records], ways)
+
+    def listed(self, party: str) -> int:
+        """See `Alignment.listed`."""
+        return self._parts[party].listed(party)
+
+    @step()
+    async def blind_ids(self) -> None:
+        """Blind the ids for every feature party, each time by another exponent and in another order."""
+        for part in self._parts.values():
+            await part.blind_ids()
+
+    @step()
+    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
+        """Exchange lists with all feature parties."""
+        await together(*(part.pass_ids(request) for part in self._parts.values()))
+
+    @step()
+    async def raise_ids(self, request: control_pb2.StepRequest) -> None:
+        """Raise the list of each feature party."""
+        for part in self._parts.values():
+            await part.raise_ids(request)
+
+    @step()
+    async def prove_ids(self) -> None:
+        """Prove the lists of those who ask."""
+        for part in self._parts.values():
+            await part.prove_ids()
+
+    @step()
+    async def match_ids(self) -> None:
+        """Find the records that each feature party has."""
+        for part in self._parts.values():
+            await part.match_ids()
+
+    @step()
+    async def agree_ids(self) -> alignment_pb2.AgreedIds:
+        """Check that each feature party has found the same; draw the order of all own records, an eval table's last."""
+        *_, answer = [await part.agree_ids() for part in self._parts.values()]
+        if not answer.another_key:
+            await self._agreed(permutation(len(self._own)))
+        return answer

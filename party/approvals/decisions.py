@@ -34,6 +34,7 @@ from pydantic import Field, ValidationError
 
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.agreement import plain_parameters
+from treetap.protocols.job_spec import OPENED
 from treetap.protocols.key_options import KEY_BITS, LINE, PAILLIER, Obfuscation
 from treetap.protocols.registry import prediction, training
 from treetap.strict import Name, ProcessName, Strict, faults_of
@@ -45,6 +46,8 @@ from treetap.wire.v2.types_pb2 import Signed
 Kind: TypeAlias = Literal["train", "predict", "serve", "align"]
 #: Decisions; a job that has ended here needs a new submission, and that an approval of its own.
 APPROVED, REFUSED, ENDED = "approved", "refused", "ended"
+#: In the place of a decision: an attempt ended by a check of a peer's numbers, and people decide again.
+DISPUTED = "disputed"
 #: Way of a decision by a person's own command; that of a standing approval is its name behind `STANDING`; `END`: of a
 #: job that has ended.
 COMMAND, STANDING, END = "command", "standing ", "end of the job"
@@ -55,7 +58,7 @@ class Verdict:
     """A decision about one job.
 
     Attributes:
-        decision: `APPROVED`, `REFUSED` or `ENDED`.
+        decision: `APPROVED`, `REFUSED`, `ENDED` or `DISPUTED`.
         approver: the name in the certificate of whoever decided; of an end, the coordinator.
         way: `COMMAND`, `STANDING` and a name, or `END`.
         since, until: seconds since 1970, between which it holds.
@@ -114,6 +117,16 @@ class Asked:
         """The decision that counts; None: there is none yet."""
         return self.verdicts[-1] if self.verdicts else None
 
+    @property
+    def undecided(self) -> bool:
+        """True if people are to decide, for the first time or again."""
+        return self.last is None or self.last.decision == DISPUTED
+
+    @property
+    def disputes(self) -> int:
+        """The number of attempts that ended by a check of a peer's numbers."""
+        return sum(verdict.decision == DISPUTED for verdict in self.verdicts)
+
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Asked:
         """The job in a file; TypeError or KeyError for another content."""
@@ -169,7 +182,9 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "key_bits": (0, KEY_BITS),
     "obfuscation": ("", get_args(Obfuscation)[0]),
     "line": (0, LINE),
+    "sums": ("", OPENED),
     "alignment": ("psi",),
+    "join": ("", "inner"),
     "away_policy": ("fail",),
     "answer": ("count",),
 }

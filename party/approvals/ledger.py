@@ -21,6 +21,7 @@ from treetap.models.durable import read_document, sync_folder, write_document
 from treetap.party.approvals.decisions import (
     APPROVED,
     COMMAND,
+    DISPUTED,
     END,
     ENDED,
     REFUSED,
@@ -85,8 +86,9 @@ class Approvals:
 
         Raises:
             Pending: nobody has approved it yet, or the approval has expired.
-            BadInput: it was refused, or has ended here.
-            Refused: another coordinator asks for it than the one that people were shown.
+            BadInput: it was refused, or has ended here, or two attempts ended by a check of a peer's numbers.
+            Refused: another coordinator asks for it than the one that people were shown; or an attempt ended by such a
+                check, and the policy names nobody who could let it go on.
             Overloaded: too many jobs of its coordinator wait already.
         """
         known = self._asked.get(asked.digest)
@@ -95,7 +97,18 @@ class Approvals:
             why = f": {verdict.why}" if verdict.why else ""
             refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
             raise BadInput(refused, party=self._party)
-        if policy.people.approval == "none":
+        if job.disputes > 1:
+            raise BadInput(
+                f"job {job.job} has ended here twice by a check of a peer's numbers, and goes on once after such an "
+                "end, which tells that peer something: ask what it runs before any other job with it",
+                party=self._party,
+            )
+        if job.disputes and not policy.people.approvers:
+            raise Refused(
+                f"job {job.job} has ended by a check of a peer's numbers, after which {self._party}'s people let it go "
+                f"on, once: name approvers under [people] of {self._party}'s policy, and send it SIGHUP"
+            )
+        if policy.people.approval == "none" and not job.disputes:
             if known.waits if known is not None else asked.operator:
                 self._keep(replace(job, words=words(), waits=False))
             return
@@ -108,7 +121,7 @@ class Approvals:
             raise BadInput(
                 f"job {job.job} has ended here; submit a new job, which {self._party} has to approve", party=self._party
             )
-        if self.holds(job) or self._let_in(job):
+        if self.holds(job) or (not job.disputes and self._let_in(job)):
             return
         if known is None:
             self._make_room(asked.coordinator, max(1, MOST_WAITING // max(1, len(policy.people.coordinators))))
@@ -155,6 +168,12 @@ class Approvals:
             now = self.clock()
             self._decided(asked, Verdict(ENDED, coordinator, END, now, now))
 
+    def dispute(self, asked: Asked, peer: str) -> None:
+        """Note that an attempt has ended by a check of a peer's numbers: no later one opens unless people let it."""
+        now = self.clock()
+        verdict = Verdict(DISPUTED, self._party, END, now, now, visible(peer[:LONGEST_WHY]))
+        self._decided(self._asked.get(asked.digest) or replace(asked, since=now), verdict)
+
     def would_wait(self, policy: Policy, asked: Asked) -> bool:
         """True if a job would wait for a person."""
         return policy.people.approval == "manual" and self._covering(asked) is None
@@ -176,7 +195,7 @@ class Approvals:
 
     def state(self, job: Asked) -> str:
         """State of a job for its readers: open, waiting, approved, refused, ended or expired."""
-        if job.last is None:
+        if job.last is None or job.undecided:
             return "waiting" if self._waits(job) else "open"
         if job.last.decision != APPROVED:
             return job.last.decision
@@ -187,7 +206,7 @@ class Approvals:
         return sum(map(self._waits, self._asked.values()))
 
     def _waits(self, job: Asked) -> bool:
-        return job.last is None and job.waits
+        return job.undecided and job.waits
 
     # ---- people
 

@@ -61,6 +61,14 @@ def admit(
     approvals.admit(policy, asked, words)
 
 
+def dispute(
+    approvals: Approvals, job: str, opening: setup_pb2.Prepare, digest: bytes, coordinator: str, why: str
+) -> None:
+    """Note that an attempt at a training has ended by a check of a peer's numbers; see `Approvals.dispute`."""
+    document = job_document(job, opening)
+    approvals.dispute(Asked(job, "train", digest.hex(), coordinator, document=document), why)
+
+
 def would_wait(approvals: Approvals, config: PartyConfig, job: str, opening: Opening, members: Members) -> bool:
     """True if a job that is not signed would wait for one of this party's people, or for an operator's signature."""
     if config.policy.people.operators:

@@ -14,8 +14,10 @@ from typing import Any
 from treetap.errors import quoted, visible
 from treetap.party.approvals.decisions import Asked, Kind, flat
 from treetap.party.config import PartyConfig
+from treetap.protocols.job_spec import PUBLISHED, privacy_of
 from treetap.protocols.messages import Members, MessageRow, classes_of
 from treetap.protocols.registry import prediction, training
+from treetap.tables.normalised import in_words
 from treetap.wire.disclosure import CLASSES
 
 #: Before each of the sentences that come first.
@@ -63,7 +65,7 @@ def words_of(job: Job, config: PartyConfig) -> tuple[str, ...]:
     Then what is asked and by whom, what this party sends, what others learn at most, what bounds it.
     """
     me, coordinator = config.name, job.members.coordinator
-    others = [name for name in job.members.parties if name != me]
+    others = [name for name in job.members.processes if name != me]
     sentences = [f"{FIRST}{said}" for said in (_amount(job, config), _measured(job, config), _change(job))]
     sentences += [_asks(job), _purpose(job, me)]
     for names, sent in _grouped(others, lambda other: _sent(job, config, me, other)):
@@ -76,7 +78,7 @@ def words_of(job: Job, config: PartyConfig) -> tuple[str, ...]:
     told = [name for name in _classes(job, config, me, coordinator) if _is_open(name) or name == "METRIC"]
     if told:
         sentences.append(f"You tell coordinator {coordinator}: {'; '.join(_told(job, config, name) for name in told)}.")
-    return (*sentences, *_of_alignment(job), *_of_scores(job, config), *_limits(job, config))
+    return (*sentences, *_of_dealer(job), *_of_alignment(job, config), *_of_scores(job, config), *_limits(job, config))
 
 
 def _grouped(others: Sequence[str], says: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -159,7 +161,9 @@ def _purpose(job: Job, me: str) -> str:
     more = f", going on from model {shown(job.base)}" if job.base else ""
     if document.get("eval_table"):
         more += f", and to evaluate it on table {shown(document['eval_table'])}"
-    return f"{who} to train {_size(document)} ({protocol}) on {table} with {with_whom}{more}."
+    word = privacy_of(document["parameters"].get("instance_spaces", ""), document.get("sums", ""))
+    how = protocol if word == PUBLISHED else f"{protocol}, privacy = {quoted(word)}"
+    return f"{who} to train {_size(document)} ({how}) on {table} with {with_whom}{more}."
 
 
 def _size(document: Mapping[str, Any]) -> str:
@@ -249,13 +253,39 @@ def _about(job: Job, me: str) -> str:
     return "labels" if job.asked.kind == "train" and me == job.members.aggregator else "columns"
 
 
-def _of_alignment(job: Job) -> list[str]:
-    """What each party learns of ids, where blinded ones are compared."""
+def _of_dealer(job: Job) -> list[str]:
+    """What a dealer of shared sums must not be, which its certificate alone cannot show."""
+    if not (dealer := job.members.dealer):
+        return []
+    return [
+        f"{dealer} deals the randomness of shared sums: with {job.members.aggregator} it could open all sums, with "
+        "another party the labels' sums. Ask whose it is, and that this organisation does not hold the authority's key."
+    ]
+
+
+def _of_alignment(job: Job, config: PartyConfig) -> list[str]:
+    """What each party learns of ids, where blinded ones are compared, and how this party writes its own."""
     if not any("BLINDED_ID" in classes_of(row.content) for row in job.rows):
         return []
+    first, own = job.members.aggregator, config.table(job.asked.document["table"])
     if job.asked.document.get("answer") == "count":
-        return ["No party learns which of its own records are common."]
-    return ["Every party learns which of its own records all parties have."]
+        said = ["No party learns which of its own records are common."]
+    elif not job.members.pairwise:
+        said = ["Every party learns which of its own records all parties have."]
+    elif first == config.name:
+        said = ["You learn which of your records each other party has, and it which of its own you have."]
+    else:
+        said = [
+            f"{first} learns which of its records you have, and you which of your own it has; no other party does.",
+            f"Records of {first} that you lack count too: whether somebody is in your table goes into the score.",
+        ]
+    if own is not None and own.rules:
+        said.append(f"Ids are compared by {in_words(own.rules)} of your table, which all must have.")
+    if own is not None and own.key_places:
+        said.append(
+            f"Your table has {len(own.id_keys)} keys: both learn by which a record matches; any of them can be guessed."
+        )
+    return said
 
 
 def _of_scores(job: Job, config: PartyConfig) -> list[str]:
@@ -269,6 +299,12 @@ def _of_scores(job: Job, config: PartyConfig) -> list[str]:
         sentences.append(f"So do clients that ask: {', '.join(config.serve.clients)}, until the job is cancelled.")
     elif kind == "serve":
         sentences.append("So do its clients, until the job is cancelled.")
+    if document.get("look_up"):
+        sentences.append("Of ids that the label holder's table lacks it learns which of them the other parties have.")
+    if document.get("reasons"):
+        sentences.append(
+            "Records are scored further times, each with one column at its reference value, for the reasons of scores."
+        )
     asked = [name for name in ("explain", "attributions", "evaluate") if document.get(name)]
     if asked:
         sentences.append(f"Also asked for: {', '.join(asked)}.")
@@ -278,7 +314,8 @@ def _of_scores(job: Job, config: PartyConfig) -> list[str]:
 def _limits(job: Job, config: PartyConfig) -> list[str]:
     """The least numbers of records, and budgets, that the policy has for such a job."""
     policy = config.policy
-    limits = [f"At least {_least(config, job.asked.kind)} records must be common."]
+    common = "common to each pair" if job.members.pairwise else "common"
+    limits = [f"At least {_least(config, job.asked.kind)} records must be {common}."]
     noised = config.defences.column_privacy is not None
     budgets = {
         "label_budget": policy.labels.label_budget,

@@ -20,35 +20,43 @@ from treetap.trees.slots import Slots, width_for
 
 
 def layout(
-    params: BoostingParams, records: int, outputs: int, classes: int = 0, noises: Sequence[SumNoise] = ()
+    params: BoostingParams,
+    records: int,
+    outputs: int,
+    classes: int = 0,
+    noises: Sequence[SumNoise] = (),
+    *,
+    shared: bool = False,
 ) -> Slots:
     """Slots g_0.., h_0.., 1 of a tree with `outputs` outputs, each wide enough for the sum over all records.
 
     `classes`: of the label, where its one-hot form is in further slots. `noises`: of parties, for the most of which
-    there is room.
+    there is room. `shared`: sums are; then g has a bit more (`treetap.shares`), and a weight above 0 counts records.
 
     Raises:
         ConfigError: such sums need wider slots than there are.
     """
     check_sums(params.objective, records, params.largest_factor)
     widths = widths_of(records, params.slot_bounds(outputs), noises)
+    if shared:
+        g, h, _ = widths
+        return Slots((g + 1, h))
     widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))
 
 
 class BoostingLayout(NamedTuple):
-    """The layout that a job of boosting implies: see `NoisedLayout`."""
+    """The layout that a job of boosting implies: see `NoisedLayout`. `shared`: its sums are."""
 
     params: BoostingParams
+    shared: bool = False
 
-    def draws(self, party: str, privacy: ColumnPrivacy, records: int) -> int:
+    def draws(self, _party: str, privacy: ColumnPrivacy, _records: int) -> int:
         """One for each tree, as the party says: a tree draws no record twice."""
-        del party, records
         return privacy.trees
 
-    def noise(self, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
+    def noise(self, privacy: ColumnPrivacy, slots: int, _draws: int) -> SumNoise:
         """That of g and h of each output and of a count."""
-        del draws
         return privacy.noise(self.params, (slots - 1) // 2)
 
     def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
@@ -59,13 +67,13 @@ class BoostingLayout(NamedTuple):
         Raises:
             Malformed: no number of classes leads to `slots` slots.
         """
-        params, (outputs, rest) = self.params, divmod(slots - classes - 1, 2)
+        params, (outputs, rest) = self.params, divmod(slots - classes - (not self.shared), 2)
         # of two classes and of more, every number is possible; of fewer there is nothing to learn
         if rest or outputs < params.outputs_per_tree(2) or (outputs > 1 and params.outputs_per_tree(3) == 1):
             raise Malformed(f"{slots} slots are not g and h of each output and a count")
         if classes and (classes < 2 or params.outputs_per_tree(classes) != outputs):
             raise Malformed(f"{classes} slots for classes do not go with {outputs} outputs")
-        return layout(params, records, outputs, classes, noises)
+        return layout(params, records, outputs, classes, noises, shared=self.shared)
 
 
 class SumsOfCiphertexts(SummedValues):

@@ -13,7 +13,7 @@ from treetap.party.growth.messages import take_sampled
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, role
 from treetap.party.setup.labelled_table import check_drawn
-from treetap.protocols.growth import MOST_CLASSES
+from treetap.protocols.growth import MOST_CLASSES, sums_shared
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import BoostingParams
@@ -39,14 +39,14 @@ class FeatureParty(TreeFeatureParty):
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         params = self._params = params_as(spec, BoostingParams)
         trees = params.n_estimators * params.trees_per_round(MOST_CLASSES)
-        super().__init__(config, context, spec, params, trees, BoostingLayout(params))
+        super().__init__(config, context, spec, params, trees, BoostingLayout(params, sums_shared(spec)))
         self._sums = summed_values(SumsOfCiphertexts, context, spec, self._job, self._noise)
         context.held.push_async_callback(self._sums.drop)
 
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.columns_of_tree(t, self._params, permuted=True)
+        columns = split_table.columns_of_tree(t, self._params, permuted=not sums_shared(self._spec))
         total, expected = len(self._job.table.ids), await self._job.expected(t)
         sampled = np.arange(total)  # words of records that are not drawn are of zeros
         if not self._params.withheld:

@@ -19,7 +19,7 @@ from treetap.party.growth.messages import sampled_messages
 from treetap.party.growth.stored_trees import SCORES, resumed, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.protocols.growth import MOST_CLASSES
+from treetap.protocols.growth import MOST_CLASSES, sums_shared
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -41,9 +41,17 @@ class LabelHolder:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         self._limited = config.withholding.xi is not None
+        self._shared = sums_shared(spec)
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         encrypted = self._encrypted = encrypted_values(
-            context, spec, lambda: self.sizes, self._most_trees, "gradients", boosting_pb2.Gradients
+            context,
+            spec,
+            lambda: self.sizes,
+            self._most_trees,
+            "gradients",
+            boosting_pb2.Gradients,
+            common=lambda: self._job.common,
+            slots=lambda party: self._slots(self._job.labels_of(party)),
         )
         job = self._job = LabelHolderJob(
             config,
@@ -54,7 +62,7 @@ class LabelHolder:
             self._slots,
             encrypted,
             self._classes_in_slots,
-            BoostingLayout(self._params),
+            BoostingLayout(self._params, self._shared),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
         self._state: BoostingRounds | None = None
@@ -108,8 +116,9 @@ class LabelHolder:
         summed = self._job.summed(t, values, sampled)
         rows = np.arange(len(values)) if summed.every else np.flatnonzero(sampled)
         if not summed.alone and (parties := taking_part(self._spec, t)):
-            await self._growth.shown.show_draw(t, parties, lambda: sampled_messages(rows, self.sizes.records))
-            await self._encrypted.begin(t, summed.values, rows, parties)
+            await self._growth.shown.show_draw(t, parties, lambda of: sampled_messages(of.of(rows), len(of)))
+            encrypted = summed.values[:, :-1] if self._shared else summed.values  # where a weight counts records
+            await self._encrypted.begin(t, self._job.encrypted(encrypted, sampled), rows, parties)
         columns = self._job.split_table.columns_of_tree(t, self._params, permuted=False)
         criterion = BoostingCriterion(scale, self._params)
         return await self._growth.plant(
@@ -136,7 +145,8 @@ class LabelHolder:
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
-        slots = layout(self._params, records, outputs, self._classes_in_slots(labels), self._job.rooms)
+        classes, rooms = self._classes_in_slots(labels), self._job.rooms
+        slots = layout(self._params, records, outputs, classes, rooms, shared=self._shared)
         self._encrypted.fit(slots, labels, remedy)
         if self._limited and not key.on_lattice:  # which tells its words
             log.info(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NoReturn
 
 from treetap.errors import ConfigError, Refused
@@ -10,7 +10,7 @@ from treetap.party.defences.clean_labels import LabelRules, Use
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
 from treetap.protocols.exclusions import Feature, between
-from treetap.protocols.job_spec import broken_by, features_of, params_of
+from treetap.protocols.job_spec import SHARED, broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
@@ -110,6 +110,13 @@ def refuse_classes(label_holder: str, feature: Feature) -> NoReturn:
     """Refuse sums with classes of records, some not drawn by the tree, at a party with this defence of its columns."""
     rows = [between(feature, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
     raise ConfigError(f"{label_holder} withholds sets of records by one of these:\n" + "\n".join(map(str, rows)))
+
+
+def refuse_sets_of_categories(party: str, spec: setup_pb2.JobSpec, columns: Collection[str]) -> None:
+    """Raise `ConfigError` if trees would split a feature party's columns by sets of categories, on shares."""
+    if columns and spec.sums == SHARED:
+        row = between(Feature.PARTITIONS, Feature.SHARED)
+        raise ConfigError(f"{party}: {', '.join(map(repr, columns))}: {row}", party=party)
 
 
 def check_noised_trees(party: str, most: int, params: TreeParams, trees: Iterable[int]) -> None:

@@ -2,7 +2,8 @@
 
 No other party and no coordinator reads it, and nothing of it is in a job. Of labels: `id_lmid`, `grafting`, `refit` and
 `reduced_leakage` are of trees, `dimip` and `gradient` of split networks, `label_dp` of both. Of columns: `sensitivity`
-and `dp_sgd`, at a feature party of a split network, and `min_cell_records` and `column_privacy`, at one of trees.
+and `dp_sgd`, at a feature party of a split network, and `min_cell_records`, `min_side_records` and `column_privacy`, at
+one of trees.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from treetap.errors import refuse
 from treetap.neural.defences import (
     LEAST,
     MOST,
@@ -123,7 +125,7 @@ class ColumnPrivacyTable(Strict):
 
 #: Defences of a feature party's columns. All others are taken for defences of labels: no feature party refuses what
 #: excludes these.
-OF_COLUMNS = ("sensitivity", "dp_sgd", "min_cell_records", "column_privacy")
+OF_COLUMNS = ("sensitivity", "dp_sgd", "min_cell_records", "min_side_records", "column_privacy")
 #: Settings that say how a defence works.
 _OPTIONS = ("sensitivity_norm", "projections")
 
@@ -161,6 +163,10 @@ class Defences(Strict):
     """Columns (trees): merge bins so that no sum is of fewer drawn records than this, at most half of what a tree
     draws. The label holder learns the number.
     """
+    min_side_records: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    """Columns (trees, privacy = "private"): no split of this party leaves fewer drawn records than this on a side, at
+    most half of what a tree draws. The label holder learns the number.
+    """
     column_privacy: ColumnPrivacyTable | None = None
     """Columns (boosting, forest): discrete Gaussian noise on every sum, { epsilon = 4.0, delta = 1e-6, trees =
     100 }. The other parties learn the three numbers.
@@ -184,12 +190,13 @@ class Defences(Strict):
             raise ValueError(str(between(Feature.GRAFTING, Feature.ID_LMID)))
         # an option alone has a default for its defence, which would leave the table without any effect
         idle = [name for name in _OPTIONS if name in self.model_fields_set]
-        if idle and "sensitivity" not in self.model_fields_set:
-            raise ValueError(
-                f"{' and '.join(idle)}: of sensitivity, which is not given; add sensitivity = 0.1, or leave it out"
-            )
-        if self.sensitivity and self.dp_sgd is not None:
-            raise ValueError(str(between(Feature.SENSITIVITY, Feature.DP_SGD)))
+        refuse(
+            (
+                idle and "sensitivity" not in self.model_fields_set,
+                f"{' and '.join(idle)}: of sensitivity, which is not given; add sensitivity = 0.1, or leave it out",
+            ),
+            (self.sensitivity and self.dp_sgd is not None, str(between(Feature.SENSITIVITY, Feature.DP_SGD))),
+        )
         return self
 
     def __hash__(self) -> int:

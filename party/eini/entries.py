@@ -313,7 +313,7 @@ class FeaturePartyEnd:
     async def take_key(self) -> None:
         """Take the public key, the entry that each leaf is in, and at the first of the chain the constant entries."""
         label_holder = self._place.label_holder
-        key = await take_key(self._context, label_holder, self._key, lambda slots, _: entry_slots(slots))
+        key = await take_key(self._context, label_holder, self._key, lambda key: entry_slots(len(key.slot_widths)))
         outputs = len(key.slots.widths)
         self.scores = await self._taken(SCORES, key.public, outputs)
         if self._opening.attributions:

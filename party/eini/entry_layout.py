@@ -22,7 +22,7 @@ from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name
 from treetap.trees.leaf_entries import SUM_BITS, TreeHop
-from treetap.trees.paths import GoesLeft, least_candidate_bits
+from treetap.trees.paths import Decide, least_candidate_bits
 from treetap.trees.shapley import AttributedHop
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import attributions_pb2, eini_pb2, exchange_pb2, prediction_pb2
@@ -78,14 +78,15 @@ def cipher_of(job: PredictionJob) -> Any:
 
 
 async def check_hidden(
-    context: StepContext, scoring: TreeScoring, spare: Callable[[GoesLeft, int], Floats], beside: str = ""
+    context: StepContext, scoring: TreeScoring, spare: Callable[[Decide, int], Floats], beside: str = ""
 ) -> None:
     """Label holder: `Refused` where the own policy wants more leaves left open to some record.
 
-    `spare`: bits by which the candidate leaves of n records exceed the possible sums, (n,); `beside`: what is sent too.
+    `spare`: bits by which the leaves open to n records exceed the possible sums, (n,); `beside`: what is sent too.
     """
     if context.policy.columns.min_candidate_bits is not None:
-        bits = await context.offload(lambda: scoring.trees.count(scoring.records.wanted, spare))
+        common = scoring.opened.common
+        bits = await context.offload(lambda: scoring.trees.count(scoring.records.wanted, common, spare))
         fault = f"{beside}the candidate leaves of some record have fewer bits to spare than that"
         context.policy.check_paths(context.party, bits, fault)
 

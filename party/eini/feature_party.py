@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from treetap.arrays import Bools
 from treetap.party.eini.entry_layout import ChainPlace, cipher_of, sizes_of
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
@@ -12,13 +14,14 @@ from treetap.party.prediction.steps import (
     NAMES,
     OPENING_ROWS,
     UNATTRIBUTED,
+    Block,
     TakenBlocks,
     blaming,
     conditions_of,
     steps_asked_for,
 )
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.runtime.context import Rows, required
+from treetap.party.runtime.context import required
 from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
 from treetap.wire.v2 import control_pb2
 
@@ -47,8 +50,9 @@ class FeatureParty:
             job, self._opened, self.sizes, self._place
         )
         self._blocks = TakenBlocks(job.context, opening)
-        self._block: tuple[Rows, Bools] | None = None  # the one at hand
-        phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
+        self._block: Block | None = None  # the one at hand
+        names = self._splits.phase(job, NamesSent(job, self._splits.names()))
+        phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: names}
         steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
         self.steps = steps_asked_for(job.opening, steps, attributed=["mask_attributions"])
 
@@ -62,26 +66,34 @@ class FeatureParty:
         """Stages 1 and 2 for a block of records.
 
         1. Take the records of the block from the label holder,
-        2. compute their 0/1 vectors from the own columns (equation 9),
+        2. compute their 0/1 vectors from the own columns (equation 9); all of a record that it lacks are missing,
         3. apply these to the ciphertexts as they come (equation 13) and pass each on re-randomised while others come;
            the last of the chain sums them (equation 14) and returns the sums, so that they tell nothing of the masks.
         """
-        self._block = await self._blocks.take(request.round, self._opened.aligned.ids)
+        self._block = await self._blocks.take(request.round, self._opened.aligned.ids, self._opened.ways)
         await self._mask(request.round, self._end.scores)
 
     @step(Next("mask_block", NEXT_ROUND))
     async def mask_attributions(self, request: control_pb2.StepRequest) -> None:
         """Pass on the block's entries of attributions, under the masks of its scores."""
-        self._context.progress.done, self._context.progress.total = 0, len(required(self._block)[0])
+        self._context.progress.done, self._context.progress.total = 0, required(self._block).records
         await self._mask(request.round, self._end.attributions)
 
     async def _mask(self, number: int, masking: Masking | None) -> None:
         """Steps 2 and 3, which are the same for scores and attributions."""
         assert masking is not None  # the order has `take_key` first
-        rows, spent = required(self._block)
+        rows, spent, records, places = required(self._block)
         directions = self._splits.directions(rows)
-        # a record of which no query is left goes right at every split: its score tells nothing of its columns
-        goes_left = (lambda handle: directions(handle) & ~spent) if spent.any() else directions
+
+        def goes_left(handle: int) -> Bools:
+            """Records that this party lacks go as missing values do, one of which no query is left right everywhere.
+
+            So the score of the latter tells nothing of its columns.
+            """
+            left = np.full(records, self._splits.split(handle).missing_left)
+            left[places] = directions(handle) & ~spent
+            return left
+
         with blaming(self._place.before, number):
-            await masking.pass_on(goes_left, len(rows), number)
+            await masking.pass_on(goes_left, records, number)
         self._context.mailbox.forget(number)

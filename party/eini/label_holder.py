@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from treetap.arrays import Floats
 from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
@@ -77,21 +79,29 @@ class LabelHolder:
     async def score_block(self, request: control_pb2.StepRequest) -> Outcome:
         """Stages 1 and 2 for a block of records.
 
-        1. Send the records of the block to every feature party,
+        1. Send the records of the block to every feature party; of a job with one alone those that it has,
         2. compute W_k of every tree from the own columns (equation 8),
         3. encrypt it and send it to the first of the chain, one message while the next is encrypted,
         4. open the sums that the last of the chain returns (equation 14),
-        5. keep the scores, or hold them until their attributions are there: an interruption loses both or neither.
+        5. compute the scores of the others here,
+        6. keep the scores, or hold them until their attributions are there: an interruption loses both or neither.
         """
         number, context, trees = request.round, self._context, self._scoring.trees
+        common = self._scoring.opened.common
         sums: Any = self._end.scores  # of either cipher
         rows, blocks = self._scoring.records.block(number)
-        await send_block(context, self._chain, number, rows, len(self._scoring.opened.aligned.ids))
+        places = self._asked(rows)
+        asked = rows[places]
+        await send_block(context, common, number, asked)
         goes_left, n, away = trees.own.directions(rows), len(rows), self._opening.away
-        values, imputed = await context.offload(lambda: (sums.values(goes_left, n), trees.imputed(goes_left, n, away)))
+        of_asked = trees.own.directions(asked)
+        values, scores, imputed = await context.offload(
+            lambda: (sums.values(of_asked, len(asked)), self._alone(rows, places), trees.imputed(goes_left, n, away))
+        )
         await sums.send(values, number)
-        scores = trees.ensemble.from_sums(await sums.receive(number))
-        self._scoring.records.leave_out(await take_spent(context, self._opening, number, len(rows)))
+        scores[places] = trees.ensemble.from_sums(await sums.receive(number))
+        spent = await take_spent(context, common, number, asked, serve=self._opening.serve)
+        self._scoring.records.leave_out({int(places[place]): party for place, party in spent.items()})
         if self._opening.attributions:
             self._unattributed = rows, scores, imputed
             outcomes = list[str]()
@@ -122,6 +132,25 @@ class LabelHolder:
         context.mailbox.forget(number)
         records = self._scoring.records
         return Outcome(records.after_block(number), answer=scored_block(context, records.block(number)[1]))
+
+    def _asked(self, rows: Rows) -> Rows:
+        """The places in a block of records that go along the chain: all, but for such as the only feature party lacks.
+
+        With several nobody is left out, for whom one has would be seen by others.
+        """
+        lacks = [of_party.lacks for of_party in self._scoring.opened.common.values()]
+        if len(self._opening.feature_parties) > 1 or self._opening.attributions or not lacks or lacks[0] is None:
+            return np.arange(len(rows))
+        had = np.flatnonzero(~lacks[0][rows // self._scoring.opened.ways])
+        return had if len(had) else np.arange(1)
+
+    def _alone(self, rows: Rows, places: Rows) -> Floats:
+        """Scores (n, outputs) of records of a block, without those at some places."""
+        trees, rest = self._scoring.trees, np.ones(len(rows), dtype=bool)
+        rest[places] = False
+        scores = np.empty((len(rows), len(trees.ensemble.base_margin)))
+        scores[rest] = trees.scores(rows[rest], self._opening.feature_parties) if rest.any() else 0
+        return scores
 
     def _advance(self, records: int) -> None:
         """Show that this number of records of the block is done; where both are asked for, half with the scores."""

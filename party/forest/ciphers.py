@@ -21,18 +21,27 @@ from treetap.wire.v2 import setup_pb2
 
 
 def layout(
-    params: ForestParams, records: int, outputs: int, classes: int = 0, noises: Sequence[SumNoise] = ()
+    params: ForestParams,
+    records: int,
+    outputs: int,
+    classes: int = 0,
+    noises: Sequence[SumNoise] = (),
+    *,
+    shared: bool = False,
 ) -> Slots:
     """One slot per class, for counts; or the target and 1. Each is wide enough for the sum over all records.
 
     A tree draws no more records than there are. `classes`: of the label, where its counts over all records, drawn or
-    not, are in further slots. `noises`: of parties, for the most of which there is room.
+    not, are in further slots. `noises`: of parties, for the most of which there is room. `shared`: sums are; then a
+    target has a bit more (`treetap.shares`).
 
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
         ConfigError: with noise they do.
     """
-    return Slots((*widths_of(records, params.slot_bounds(outputs), noises), *[width_for(records, 1)] * classes))
+    first, *further = widths_of(records, params.slot_bounds(outputs), noises)
+    wider = shared and params.criterion != "gini"
+    return Slots((first + wider, *further, *[width_for(records, 1)] * classes))
 
 
 class ForestLayout(NamedTuple):
@@ -40,10 +49,10 @@ class ForestLayout(NamedTuple):
 
     params: ForestParams
     on_lattice: bool
+    shared: bool = False
 
-    def draws(self, party: str, privacy: ColumnPrivacy, records: int) -> int:
+    def draws(self, party: str, _privacy: ColumnPrivacy, records: int) -> int:
         """Those of the record that is drawn most, by the job's seed."""
-        del privacy
         return most_draws(self.params, party, records)
 
     def noise(self, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
@@ -63,7 +72,7 @@ class ForestLayout(NamedTuple):
             raise Malformed(
                 f"{slots} slots, {classes} of all records, are not counts of classes, nor a target and a count"
             )
-        return layout(self.params, records, slots - classes, classes, noises)
+        return layout(self.params, records, slots - classes, classes, noises, shared=self.shared)
 
 
 #: The draw of the current tree: how often it draws each record (N,), and True if sums over all records are asked for.

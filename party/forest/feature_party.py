@@ -18,6 +18,7 @@ from treetap.party.runtime.context import Rows, StepContext
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, role, step
 from treetap.party.setup.labelled_table import check_drawn
 from treetap.protocols.exclusions import Feature
+from treetap.protocols.growth import sums_shared
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.params import ForestParams
@@ -34,7 +35,7 @@ class FeatureParty(TreeFeatureParty):
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         params = self._params = params_as(spec, ForestParams)
-        layout = ForestLayout(params, KeyKind.of(spec).on_lattice)
+        layout = ForestLayout(params, KeyKind.of(spec).on_lattice, sums_shared(spec))
         super().__init__(config, context, spec, params, params.n_estimators, layout)
         self._drawn: Rows  # how often the current tree draws each record
         self._sums_of_all = False  # whether it asks for sums over all records
@@ -76,7 +77,7 @@ class FeatureParty(TreeFeatureParty):
         if self._params.binning == "per-node":
             columns = split_table.fresh_columns_of_tree(t, self._params, table.features, drawn, permuted=True)
         else:
-            columns = split_table.columns_of_tree(t, self._params, permuted=True)
+            columns = split_table.columns_of_tree(t, self._params, permuted=not sums_shared(self._spec))
         await self._sums.begin(t, columns, np.flatnonzero(drawn))
         summed = np.arange(total) < split_table.training if self._sums_of_all else drawn > 0
         return self._growth.plant(t, columns, summed, expected)

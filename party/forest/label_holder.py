@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from treetap.arrays import Ints
+from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import ForestLayout, layout
 from treetap.party.growth.ciphers import encrypted_values
@@ -17,6 +18,7 @@ from treetap.party.growth.offered_candidates import Offer
 from treetap.party.growth.stored_trees import resumed
 from treetap.party.runtime.context import CountedBody, StepContext, required
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.protocols.growth import sums_shared
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -48,6 +50,8 @@ class LabelHolder:
             lambda: trees,
             "encrypted_labels",
             forest_pb2.EncryptedLabels,
+            common=lambda: self._job.common,
+            slots=lambda party: self._slots(self._job.labels_of(party)),
             shared=True,
             once=not self._params.bootstrap,
         )
@@ -60,9 +64,10 @@ class LabelHolder:
             self._slots,
             encrypted,
             self._label_slots,
-            ForestLayout(self._params, on_lattice),
+            ForestLayout(self._params, on_lattice, sums_shared(spec)),
         )
-        growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums, encrypted.next_stage)
+        opens = encrypted.open_offer if sums_shared(spec) else self._open_sums
+        growth = self._growth = LabelHolderGrowth(context, spec, job, opens, encrypted.next_stage)
         self._state: ForestRounds | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes
@@ -121,13 +126,15 @@ class LabelHolder:
         summed = self._job.summed(t, plain, drawn > 0, counts=self._counts)
         parties = [] if summed.alone else taking_part(self._spec, t)
 
-        def draw() -> Iterator[CountedBody]:
-            return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
+        def draw(common: PartnerRecords) -> Iterator[CountedBody]:
+            of_party = with_zeros(drawn, total)[common.places]
+            return drawn_messages(of_party, len(of_party), sums_of_all=self._sums_of_all)
 
         await self._growth.shown.show_draw(t, parties, draw)
         if parties:
             values = summed.values
             encrypted = np.delete(values, aims.values.shape[1], axis=1) if self._counts else values
+            encrypted = self._job.encrypted(encrypted, drawn > 0)
             await self._encrypted.begin(t, encrypted, np.arange(len(values)), parties)
         criterion, state = ForestCriterion(aims, params), required(self._state)
         subtract = params.binning == "global"
@@ -157,7 +164,8 @@ class LabelHolder:
             Refused: a lattice hides no further attempt.
         """
         outputs, key = self._targets_of(labels).values.shape[1], KeyKind.of(self._spec)
-        slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels), self._job.rooms)
+        records, shared = len(labels.values), sums_shared(self._spec)
+        slots = layout(self._params, records, outputs, self._label_slots(labels), self._job.rooms, shared=shared)
         remedy = "a longer key" if key.bits else "labels of fewer classes"
         if self._classes_in_slots:
             remedy += ", or leave out id_lmid, which adds a slot for each class"

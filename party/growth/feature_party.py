@@ -17,16 +17,24 @@ the possible sets is shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from treetap.arrays import Bools
+from treetap.arrays import Bools, Words
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
-from treetap.party.growth.messages import child_messages, take_partitions, take_spaces, take_won
+from treetap.party.growth.left_bits import AnsweredBits
+from treetap.party.growth.messages import (
+    SUMS_BYTES,
+    child_messages,
+    share_messages,
+    take_partitions,
+    take_spaces,
+    take_won,
+)
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.growth.stored_trees import StoredTrees
 from treetap.party.runtime.context import RECORD_US, REMEDY, Rows, StepContext
@@ -45,9 +53,20 @@ class ExpectedRecords:
         drawn: (N,) how often the job's seed draws each record, or a mask; of an eval table never.
         fewest: by the job's rules.
         max_depth: of the job.
+        seeded: the draw is the job's seed's in the order of this party's records; else no draw is compared.
     """
 
-    def __init__(self, sender: str, tree: int, drawn: Rows | Bools, fewest: FewestDrawn, max_depth: int) -> None:
+    def __init__(
+        self,
+        sender: str,
+        tree: int,
+        drawn: Rows | Bools,
+        fewest: FewestDrawn,
+        max_depth: int,
+        *,
+        seeded: bool = True,
+    ) -> None:
+        self._seeded = seeded
         self._sender, self._tree, self._drawn = sender, tree, drawn
         self._fewest, self._max_depth = fewest, max_depth
 
@@ -56,6 +75,8 @@ class ExpectedRecords:
 
         `training`: the number of its records, where also all of them may come, each once: ID-LMID counts undrawn ones.
         """
+        if not self._seeded:
+            return
         differs = int((received != self._drawn).sum())
         every = training is not None and bool((received == (np.arange(len(received)) < training)).all())
         if differs and not every:
@@ -116,9 +137,6 @@ class ExpectedRecords:
         return Malformed(f"{self._sender} sent, in {step} of tree {self._tree}, {what}; {REMEDY.format(self._sender)}")
 
 
-#: Most bytes of packed ciphertexts and second halves in one message of candidate sums.
-SUMS_BYTES = 15 << 17
-
 #: Conditions on a tree that a role's step order evaluates (`TreeParams.takes_part`).
 TAKES_PART = "the party takes part in that tree"
 SITS_OUT = "the party sits that tree out"
@@ -147,7 +165,9 @@ class Sums(NamedTuple):
 class OwnTree:
     """A tree under construction: the instance spaces that this party has, and its own splits.
 
-    `summed`: (N,) the records that its sums hold. `offered`: the nodes whose sums were sent.
+    `summed`: (N,) the records that its sums hold. `offered`: the nodes whose sums were sent. `shares`: of nodes, where
+    sums are shared: this party's of the packed sums of every candidate, (candidates, words). `found`: of those, the
+    nodes that it has won at the present stage, each with the candidate and the party's share of its score.
     """
 
     #: True if the label holder relays instance spaces.
@@ -159,6 +179,8 @@ class OwnTree:
         self.rows: dict[int, Rows] = {ROOT: np.arange(self.total, dtype=np.int64)}
         self.splits: list[OwnSplit] = []
         self.offered: set[int] = set()
+        self.shares: dict[int, Words] = {}
+        self.found: dict[int, tuple[int, bytes]] | None = None
 
     def take(self, shown: Mapping[int, Rows]) -> None:
         """Take the records of nodes as the label holder shows them; `Malformed` where these cannot have them."""
@@ -185,10 +207,6 @@ class OwnTree:
         self.rows[2 * node + 1] = np.setdiff1d(self.rows_of(node), left, assume_unique=True)
         return self.rows[2 * node], self.rows[2 * node + 1]
 
-    def held(self, left: Rows) -> Callable[[], Rows]:
-        """Hold the left records of a split until they are sent; returns what gives them back."""
-        return lambda: left
-
     def rows_of(self, node: int) -> Rows:
         """The instance space of a node, received or derived as the parent's records without the sibling's."""
         if node not in self.rows:
@@ -202,10 +220,16 @@ class FeaturePartyGrowth:
     """A growing tree at a feature party, from the root to the stored line of the shard."""
 
     def __init__(
-        self, context: StepContext, label_holder: str, stored: StoredTrees, kind: type[OwnTree] = OwnTree
+        self,
+        context: StepContext,
+        label_holder: str,
+        stored: StoredTrees,
+        kind: type[OwnTree] = OwnTree,
+        left_bits: AnsweredBits | None = None,
     ) -> None:
-        """`kind`: of the trees."""
+        """`kind`: of the trees. `left_bits`: answers for won nodes whose records it does not know."""
         self._context, self._label_holder, self._stored, self._kind = context, label_holder, stored, kind
+        self._left_bits = left_bits
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, summed: Bools, expected: ExpectedRecords) -> OwnTree:
@@ -226,7 +250,7 @@ class FeaturePartyGrowth:
         Raises:
             Malformed: a node cannot have the records that are shown of it.
         """
-        tree = self._growing(t)
+        tree = self.growing(t)
         if tree.takes_spaces:
             relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, stage)
             shown = await take_spaces(relayed, tree.total)
@@ -247,6 +271,7 @@ class FeaturePartyGrowth:
             body.marks.extend([] if marks is None else marks.tolist())
             body.partitioned.extend(tree.columns.group_sizes)
             body.min_cell_records = tree.columns.bins.min_cell_records
+            body.missing_left = tree.columns.missing_left
         stream = self._context.outbox.open(self._label_holder, "candidate_sums", tree.index, stage)
         room = max(1, SUMS_BYTES - body.ByteSize())
         async for part in _at_once(sums) if isinstance(sums, Sums) else sums:
@@ -267,38 +292,54 @@ class FeaturePartyGrowth:
     async def apply_splits(self, request: control_pb2.StepRequest) -> None:
         """Step 4 of a tree, for the nodes whose best split is this party's.
 
-        1. Receive the winning candidates from the label holder.
+        1. Receive the winning candidates from the label holder, unless they were found on shares.
         2. Take the lowest of the tied ones, or the partition of categories that came with them, and enter the split in
            the split table under the next handle.
-        3. Send the handle and the left instance space of each node to the label holder.
+        3. Send the handle and the left instance space of each node to the label holder; or, where instance spaces are
+           withheld, the reply to its choices of records; and of a split found on shares its share of the score.
         """
         t, stage = request.round, request.stage
-        tree = self._growing(t)
-        won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
+        tree = self.growing(t)
+        shared = tree.found  # on shares, of each node the candidate and the party's share of its score
+        if shared is None:
+            won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
+        else:
+            won = {node: [candidate] for node, (candidate, _) in shared.items()}
         chosen = self._context.mailbox.series(self._label_holder, "chosen_partitions", t, stage)
         # of a party that offered sums over categories
         partitions = await take_partitions(chosen, sizes) if (sizes := tree.columns.group_sizes) else {}
-        children: list[tuple[int, int, Callable[[], Rows]]] = []
+        choices = self._context.mailbox.series(self._label_holder, "left_choices", t, stage)
+        children: list[tuple[int, int, Rows | bytes]] = []
         for node, candidates in won.items():
             rows = tree.rows_of_won(node)
             split, left = tree.columns.split(node, rows, candidates, partitions.get(node, []))
             tree.splits.append(split)
             sides = tree.divide(node, left)
-            if tree.takes_spaces:  # without them the party does not know which records are the node's
+            if self._left_bits is None:
                 tree.expected.check_sides(node, sides)
-            for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
-                count = int((side < tree.columns.table.training).sum())  # without those of an eval table
-                self._context.policy.check_space(self._context.party, self._label_holder, child, count)
-            children.append((node, split.handle, tree.held(left)))
+                for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
+                    count = int((side < tree.columns.table.training).sum())  # without those of an eval table
+                    self._context.policy.check_space(self._context.party, self._label_holder, child, count)
+                children.append((node, split.handle, left))
+            else:  # which records are the node's is not known here
+                reply = await self._left_bits.answer(choices, t, node, left, tree.total)
+                children.append((node, split.handle, reply))
             if self._context.recorder.on:
                 entry = tree.columns.own_record(split, *sides, tree.total)
                 self._context.recorder.own(t, stage, self._context.attempt, entry)
-        sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
+        if self._left_bits is not None and children and await anext(choices, None) is not None:
+            raise Malformed(f"{self._label_holder} sent choices for more nodes of tree {t} than it says were won")
+        apart = tree.columns.table.apart
+        missing_left = {split.node for split in tree.splits if split.missing_left and apart}
+        sent = child_messages(children, tree.total, missing_left)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
+        if shared is not None:
+            scores = share_messages(growth_pb2.WinnerShares, b"".join(score for _, score in shared.values()))
+            await self._context.outbox.send(self._label_holder, "winner_shares", scores, round=t, stage=stage)
 
     async def store(self, t: int, kept: Line, *, takes_part: bool) -> None:
         """Store this party's part of a tree: its splits, its branches on the path to each leaf, and what rules keep."""
-        splits = self._growing(t).splits if takes_part else []
+        splits = self.growing(t).splits if takes_part else []
         leaves: list[list[list[int]]] = []
         async for message in self._context.mailbox.series(self._label_holder, "leaf_paths", t, 0):
             leaves += [
@@ -310,7 +351,8 @@ class FeaturePartyGrowth:
         self._tree = None
         self._context.mailbox.forget(t)
 
-    def _growing(self, t: int) -> OwnTree:
+    def growing(self, t: int) -> OwnTree:
+        """The tree under construction; `OutOfOrder` if it is another one."""
         if self._tree is None or self._tree.index != t:
             raise OutOfOrder(f"tree {t} is not being grown at {self._context.party}")
         return self._tree

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.models.line_file import Line
-from treetap.party.alignment.steps import Alignment, begin_alignment
+from treetap.models.store import REFERENCES
+from treetap.party.alignment.steps import alignment_of, begin_alignment
 from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import refuse_sets_of_categories
 from treetap.party.growth.column_noise import ColumnNoise, NoisedLayout
 from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.feature_party import (
@@ -27,11 +31,12 @@ from treetap.party.growth.feature_party import (
     Sums,
     nodes_of,
 )
-from treetap.party.growth.rule import Draft, Part, Rule, rules_of
+from treetap.party.growth.left_bits import AnsweredBits
+from treetap.party.growth.rule import Draft, Part, Rule, choice_of, rules_of
 from treetap.party.growth.split_table import SplitTable, TreeColumns
 from treetap.party.growth.stored_trees import StoredTrees, entries_of, shard
 from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Conditions, Next, Outcome, step, steps_of
+from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, SAME, Conditions, Next, Outcome, step, steps_of
 from treetap.party.setup.labelled_table import drawing, drawn_by_seed, load_records
 from treetap.party.setup.steps import (
     PUBLISHED,
@@ -43,16 +48,24 @@ from treetap.party.setup.steps import (
     take_key,
     without_columns,
 )
-from treetap.protocols.growth import TreeSizes
+from treetap.protocols.growth import TreeSizes, sums_shared
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.messages import members_of
+from treetap.protocols.messages import aligned_apart, members_of
 from treetap.tables.binned import JobRecords, partitioned
 from treetap.tables.reading import Table
+from treetap.tables.references import reference_values
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.params import FewestDrawn, TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import widest
 from treetap.wire.v2 import control_pb2, setup_pb2
+
+#: Conditions on a job, of the rows of `TreeFeatureParty`.
+SHARED = "sums are shared"
+OPENED = "the label holder opens the sums"
+
+if TYPE_CHECKING:
+    from treetap.party.growth.shared_choice import FeaturePartyChoice
 
 
 class FeaturePartyJob:
@@ -65,6 +78,8 @@ class FeaturePartyJob:
         stored: the trees on disk.
         kind: of its trees while they grow.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
+        summed: the most records of a sum of the training, and of all with an eval table's: the own ones, or those of a
+            job whose sums are shared.
     """
 
     #: The binned columns, and the splits made on them.
@@ -88,6 +103,7 @@ class FeaturePartyJob:
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
         self.shapes: Sequence[Shape] = ()
+        self.summed = 0, 0
         self.stored = StoredTrees(context, "splits")
         self._records: JobRecords | None = None
         part = Part(config, context, spec, params)
@@ -96,8 +112,14 @@ class FeaturePartyJob:
         self.kind = next((rule.tree for rule in self._rules if rule.tree is not None), OwnTree)
         members, rounds = members_of(spec, context.coordinator), self._first.count + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
-        self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
-        self.conditions: Conditions = {TAKES_PART: self.takes_part, SITS_OUT: lambda t: not self.takes_part(t)}
+        self.alignment = alignment_of(context, spec.alignment, "min_common_records", self.sizes)
+        shared = sums_shared(spec)
+        self.conditions: Conditions = {
+            TAKES_PART: self.takes_part,
+            SITS_OUT: lambda t: not self.takes_part(t),
+            SHARED: lambda _: shared,
+            OPENED: lambda _: not shared,
+        }
         self._key: ReceivedKey | None = None
 
     @step(Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED))
@@ -109,11 +131,13 @@ class FeaturePartyJob:
 
         Raises:
             Refused: the label holder would partition categories, and the policy does not let it.
+            ConfigError: it would by sums that nobody opens.
         """
         missing = self._params.missing
         table = await load_job_table(self._context, self._config, self._spec, with_label=False, missing=missing)
         self._first.check_table(table)
         categories = partitioned(table, self._params.one_hot_below)
+        refuse_sets_of_categories(self._context.party, self._spec, categories)
         for name in categories:
             self._context.policy.check(
                 *(self._context.party, "category_partitions", True),
@@ -150,8 +174,15 @@ class FeaturePartyJob:
             rule.drawn(first)
         await self._first.seed(self.stored)
         table, missing_bins = records.table, any(rule.missing_bins for rule in self._rules)
-        binned = await bin_features(self._context, table, self._params, records.training, missing_bins=missing_bins)
+        lacked, apart = setup_pb2.LackedRecords(), aligned_apart(self._spec)
+        if apart:
+            lacked = await self._context.mailbox.only(self._spec.aggregator, "lacked_records")
+        # no sum is of fewer, whatever the label holder says
+        self.summed = max(lacked.training, records.training), max(lacked.records, self.sizes.records)
+        further = {"missing_bins": missing_bins, "lacks": lacked.some}
+        binned = await bin_features(self._context, table, self._params, records.training, **further)
         self.split_table = SplitTable(self._context.party, table.columns, binned, records.training)
+        self.split_table.apart, self.split_table.lacks = apart, lacked.some
         for rule in self._rules:
             rule.binned(self.split_table)
         self.shapes = binned.shapes
@@ -165,7 +196,12 @@ class FeaturePartyJob:
 
     async def receive_key(self) -> ReceivedKey:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
-        implied = partial(self._implied, self.split_table.training)
+
+        def implied(key: setup_pb2.PublicKeyMessage) -> Slots:
+            training, records = self.summed
+            layout = self._implied(training, len(key.slot_widths) - key.counts_records, key.label_slots)
+            return layout.counting(records) if key.counts_records else layout
+
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
         for rule in self._rules:
             rule.keyed(self._key)
@@ -181,6 +217,7 @@ class FeaturePartyJob:
                 "label_holder": self._spec.aggregator,
                 "trees": len(lines),
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
+                REFERENCES: await self._context.offload(lambda: reference_values(required(self._records))),
                 **entries_of(lines[self._first.count :]),
             }
             draft = Draft(entries, shard(lines), lines, self.alignment.records)
@@ -211,13 +248,15 @@ class FeaturePartyJob:
         The parameters of the job hold for sums as they are opened: where these are inexact a side may have no record.
         """
         params, records = self._params, (self.split_table.training, len(self.table.ids))
-        if not self.kind.takes_spaces:
+        apart = self.split_table.apart  # the order of records is the label holder's, and sides may have none of these
+        if not self.kind.takes_spaces or apart:
             drawn = np.zeros(records[1], dtype=np.int64)  # of no use
         else:
             drawn = await self._context.offload(lambda: drawn_by_seed(self._spec, params, t, *records))
         fewest = FewestDrawn(0, 1) if any(rule.inexact for rule in self._rules) else params.fewest_drawn
+        fewest = FewestDrawn(0, 0) if apart else fewest
         times = drawn if params.draws_twice else drawn > 0
-        return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth)
+        return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth, seeded=not apart)
 
     def takes_part(self, t: int) -> bool:
         """True if the party takes part in tree `t`; known once the key has come."""
@@ -236,6 +275,9 @@ class FeaturePartyJob:
 
 class SummedValues(ABC):
     """Sums of encrypted values for one attempt at a job."""
+
+    #: Those of a lattice, once they are agreed on.
+    parameters: HistogramParameters | None = None
 
     def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise) -> None:
         self._context, self._sender, self._job, self._noise = context, spec.aggregator, job, noise
@@ -275,7 +317,9 @@ class TreeFeatureParty(ABC):
         self._context, self._spec = context, spec
         noise = self._noise = ColumnNoise(context, config, spec, params, layout)
         job = self._job = FeaturePartyJob(config, context, spec, params, trees, noise.implied, noise)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
+        self._choice: FeaturePartyChoice | None = choice_of(Part(config, context, spec, params))
+        self._left_bits = AnsweredBits(context, spec.aggregator) if params.withheld else None
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind, self._left_bits)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
 
@@ -288,11 +332,19 @@ class TreeFeatureParty(ABC):
 
     @step()
     async def take_key(self) -> None:
-        """Receive the public key of the label holder."""
+        """Receive the public key of the label holder, and make the base transfers of left bits where there are any."""
         await self._noise.take_others(self._job.split_table.training)
         await self._sums.take_key()
+        if self._left_bits is not None:
+            await self._left_bits.agree()
+        if self._choice is not None:
+            job, agreed = self._job, required(self._sums.parameters)
+            (training, _), candidates = job.summed, sum(shape.sums for shape in job.shapes)
+            self._choice.agree(
+                job.sizes.params, job.key, agreed, training, candidates, job.split_table.min_side_records
+            )
 
-    @step(*AFTER_HISTOGRAMS)
+    @step(Next("choose_shares", SAME, SHARED), *(replace(following, when=OPENED) for following in AFTER_HISTOGRAMS))
     async def build_histograms(self, request: control_pb2.StepRequest) -> None:
         """Step 2 of a tree.
 
@@ -304,6 +356,11 @@ class TreeFeatureParty(ABC):
         nodes = nodes_of(request)
         tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
         await self._growth.send_sums(tree, stage, nodes, await self._sums.sum(tree, stage, nodes))
+
+    @step(*AFTER_HISTOGRAMS)
+    async def choose_shares(self, request: control_pb2.StepRequest) -> None:
+        """Step 3 of a tree where sums are shared: find with the label holder which of the own candidates have won."""
+        await required(self._choice).choose(self._growth.growing(request.round), request.stage)
 
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:

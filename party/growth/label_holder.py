@@ -7,9 +7,10 @@ It begins every tree; the steps after that are those of this class.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from treetap.arrays import Ints
+from treetap.arrays import Ints, Rows
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.party.growth.label_holder_job import LabelHolderJob
@@ -45,15 +46,16 @@ AFTER_RELAYING = (Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("store_tre
 AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("store_tree", THIS_ROUND, ALONE))
 
 
-#: Encrypts and sends the values of the nodes to build: (tree, stage, the growing tree).
-EncryptNodes = Callable[[int, int, GrowingTree], Awaitable[None]]
+#: Encrypts and sends the values of the nodes to build: (tree, stage, the records of each node).
+EncryptNodes = Callable[[int, int, Mapping[int, Rows]], Awaitable[None]]
 
 
 @dataclass
 class PlantedTree:
     """A tree under construction, with the label holder's own columns and splits.
 
-    `state`: the label state that its values update. `offered`: the feature parties' candidates.
+    `state`: the label state that its values update. `offered`: the feature parties' candidates. `missing_left`: nodes
+    that others split, at which records go left that the owner lacks.
     """
 
     index: int
@@ -63,6 +65,7 @@ class PlantedTree:
     offered: OfferedCandidates
     splits: list[OwnSplit] = field(default_factory=list)
     finished: Tree | None = None
+    missing_left: list[int] = field(default_factory=list)
 
     def enter(self, _: int, node: int, entry: Entry) -> int:
         """Enter a split of a part that the label holder grows alone; returns its handle."""
@@ -90,9 +93,9 @@ class LabelHolderGrowth:
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
-        params = self._params = params_as(spec, TreeParams)  # type: ignore[type-abstract] # of either protocol
-        self.shown = ShownSpaces(context, spec, job.rules, of_all=params.withheld)
-        self._recorded = RecordedSums(context)
+        self._params = params_as(spec, TreeParams)  # type: ignore[type-abstract] # of either protocol
+        self.shown = ShownSpaces(context, spec, job.rules, job.common)
+        self._recorded = RecordedSums(context, opened=job.choice is None)
 
     async def plant(
         self,
@@ -121,11 +124,16 @@ class LabelHolderGrowth:
             left_first=summed.left_first,
             padded=summed.padded,
         )
+        growing.lacking = {
+            number: lacks
+            for number, party in enumerate(self._feature_parties, start=1)
+            if (lacks := self._job.common[party].lacks) is not None
+        }
         if summed.alone:
             growing.constrain([columns.marks()])
         for rule in self._job.rules:
             rule.planted(growing, alone=summed.alone)
-        offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
+        offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing, self._job.choice)
         self._tree = PlantedTree(t, growing, columns, state, offered)
         if summed.alone:
             return await self._finish(t, ALONE)
@@ -139,7 +147,8 @@ class LabelHolderGrowth:
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
         2. Choose the best split of every node that has one.
         3. Send each owner the places of its candidates that won, and partitions of its categories; no other process
-           sees these. If there is none, go on with step 5.
+           sees these. Of shared sums the owners have found theirs. Where instance spaces are withheld, choose the
+           records of which it is to say who goes left. If there is none, go on with step 5.
         """
         t, stage = request.round, request.stage
         tree = self._growing(t)
@@ -153,12 +162,20 @@ class LabelHolderGrowth:
         own = slots * len(growing.build) * sum(shape.sums for shape in shapes)
         count = own + sum(sums.size for sums in taken.values())
         us = RECORD_US * records * (1 + len(shapes) / 4) + 2 * SUM_US * count
-        choices = await self._context.offload(lambda: self._chosen(tree, taken), us=us)
+        shared = self._job.choice
+        opened = {} if shared else taken
+        choices = await self._context.offload(lambda: self._chosen(tree, opened), us=us)
+        if shared is not None:
+            owners = await shared.choose(t, stage, growing, taken)
+            choices = growing.take_owners({node: self._parties.index(party) for node, party in owners.items()})
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
         padded = growing.padded
         winners = there if padded else [party for party in won if won[party]]
-        await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in winners))
+        if shared is None:
+            await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in winners))
+        if self._job.left_bits is not None:
+            await self._job.left_bits.choose(t, stage, growing, won, self._job.common)
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices if not padded]
         if winners:
             return Outcome(OTHERS_WON, answer=growth_pb2.ChosenSplits(decisions=decisions))
@@ -188,15 +205,20 @@ class LabelHolderGrowth:
             if not expected and not (growing.padded and party in there):
                 continue
             received = self._context.mailbox.series(party, "children", t, stage)
-            nodes, children = await take_children(received, len(growing.values), of_all=self.shown.of_all)
+            bits = self._job.left_bits
+            opened = None if bits is None else partial(bits.opened, t, stage)
+            whole = partial(self._whole, tree, party)
+            nodes, children = await take_children(received, len(self._job.common[party]), opened, whole)
             if nodes != expected:
                 raise Malformed(f"{party} sent children of nodes {sorted(nodes)}, expected {sorted(expected)}")
             for node, handle, left in children:
-                growing.split(node, handle, left, of_all=self.shown.of_all)
+                growing.split(node, handle, left)
+            if self._job.choice is not None:
+                await self._job.choice.check(t, stage, party, growing, sorted(expected))
         growing.next_stage()
         asked = growing.asked
         if self._encrypt is not None and asked:
-            await self._encrypt(t, stage + 1, growing)
+            await self._encrypt(t, stage + 1, {node: growing.rows_asked(node) for node in asked})
         await self.shown.show(t, stage + 1, growing, tree.columns.table.training)
         if not asked:
             return await self._finish(t, NONE_SPLITTABLE, decisions)
@@ -216,7 +238,8 @@ class LabelHolderGrowth:
         outputs, own, members = state.outputs(t), tree.columns.bins, self._parties
 
         def ended() -> None:
-            tree.finished, values = finish(growing, t, outputs, members, own, tree.enter)
+            finished, values = finish(growing, t, outputs, members, own, tree.enter)
+            tree.finished = replace(finished, missing_left=tuple(sorted(tree.missing_left)))
             state.add(tree.finished, values)
             for rule in self._job.rules:
                 rule.finish(t, growing)
@@ -246,6 +269,12 @@ class LabelHolderGrowth:
         await self._context.offload(lambda: self._job.stored.add(t, line, arrays), whole=True)
         self._tree = None
         self._context.mailbox.forget(t)
+
+    def _whole(self, tree: PlantedTree, party: str, node: int, left: Rows, missing_left: bool) -> Rows:
+        """The records that go left at a node split by a party, by those that it has."""
+        if missing_left:
+            tree.missing_left.append(node)
+        return self._job.common[party].left_of(tree.growing.rows[node], left, missing_left=missing_left)
 
     async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
         """The decrypted candidate sums of a feature party at a stage."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
-from treetap.party.alignment.steps import Alignment, begin_alignment
+from treetap.models.store import REFERENCES
+from treetap.party.alignment.steps import PartnerRecords, alignment_of, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
-from treetap.party.growth.rule import Draft, Part, Rule, Summed, rules_of
+from treetap.party.growth.left_bits import ChosenBits
+from treetap.party.growth.rule import Draft, Part, Rule, Summed, choice_of, rules_of
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import (
     LabelState,
@@ -29,10 +33,11 @@ from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
 from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
 from treetap.party.setup.steps import JobKeys, bin_features, manifest_of, without_columns
-from treetap.protocols.growth import TreeSizes
+from treetap.protocols.growth import TreeSizes, sums_shared
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.messages import members_of
+from treetap.protocols.messages import aligned_apart, members_of
 from treetap.tables.labels import Labels
+from treetap.tables.references import reference_values
 from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.noised_sums import SumNoise
@@ -42,7 +47,9 @@ from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
 
 if TYPE_CHECKING:
+    from treetap.party.growth.ciphers import ApartValues
     from treetap.party.growth.lattice_values import WordsOfNodes
+    from treetap.party.growth.shared_choice import LabelHolderChoice
 
 
 class LabelHolderJob:
@@ -53,6 +60,9 @@ class LabelHolderJob:
         alignment: this party's part in finding the common records.
         stored: the trees on disk.
         rules: those of the job's features.
+        choice: on shares of sums, where these are shared.
+        left_bits: gets those of splits that feature parties win, where instance spaces are withheld.
+        common: by feature party the job's records that it has; known once records are aligned.
     """
 
     #: The party's table with its labels; after `select_common`, of the common records alone.
@@ -69,7 +79,7 @@ class LabelHolderJob:
         params: TreeParams,
         trees: int,
         slots: Callable[[Labels], Slots],
-        keys: JobKeys | WordsOfNodes,
+        keys: JobKeys | WordsOfNodes | ApartValues,
         label_slots: Callable[[Labels], int] = lambda _: 0,
         layout: Any = None,
     ) -> None:
@@ -83,13 +93,16 @@ class LabelHolderJob:
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
         self._keys = keys
         self.stored = StoredTrees(context, "own")
+        self.left_bits = ChosenBits(context, list(spec.feature_parties)) if params.withheld else None
         part = Part(config, context, spec, params, layout)
+        self.choice: LabelHolderChoice | None = choice_of(part)
         self.first = FirstTrees(part)
         self.rules: list[Rule] = [*rules_of(part), self.first]
         members, rounds = members_of(spec, context.coordinator), self.first.count + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
-        self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
+        self.alignment = alignment_of(context, spec.alignment, "min_common_records", self.sizes)
         self._state: LabelState | None = None
+        self.common: dict[str, PartnerRecords] = {}
 
     @step(Next(ALIGNMENT), Next("bin", when=ALIGNED))
     async def prepare(self) -> Outcome:
@@ -138,6 +151,7 @@ class LabelHolderJob:
         """The common records and their labels, which are the job's data from now on; a rule may refuse them."""
         data = self.data = self.data.take(self.alignment.records)
         self.sizes.records = len(data.records.table.ids)
+        self.common |= {party: self.alignment.common_with(party) for party in self._spec.feature_parties}
         for rule in self.rules:
             rule.selected(data)
         return data
@@ -148,6 +162,11 @@ class LabelHolderJob:
         `state`: the scores after the last stored tree.
         """
         table, training = self.data.records.table, self.data.records.training
+        if aligned_apart(self._spec):
+            lacking = {party: len(common.below(training)) < training for party, common in self.common.items()}
+            sizes = {"training": training, "records": self.sizes.records} if sums_shared(self._spec) else {}
+            bodies = {party: [setup_pb2.LackedRecords(some=some, **sizes)] for party, some in lacking.items()}
+            await self._context.outbox.send_each("lacked_records", bodies)
         binned = await bin_features(self._context, table, self._params, training)
         self.split_table, self._state = SplitTable(self._context.party, table.columns, binned, training), state
         for rule in self.rules:
@@ -160,7 +179,8 @@ class LabelHolderJob:
     async def make_keys(self, trees: int = 0, slots: int = 0) -> setup_pb2.PlannedTraffic | None:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key.
 
-        Under a lattice agree on the attempt's sizes and public polynomials instead, and report the bytes that follow.
+        Under a lattice agree on the attempt's sizes and public polynomials instead, and report the bytes that follow;
+        where instance spaces are withheld, make the base transfers of left bits too.
         `trees`: the most of the attempt. `slots`: of a record, as far as noise may be on their sums.
 
         Raises:
@@ -172,7 +192,18 @@ class LabelHolderJob:
             await rule.heard(self.sizes, trees, slots)
         labels = self.data.labels
         label_slots = self._label_slots(labels)
-        return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=self._alone)
+        planned = await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=self._alone)
+        if self.left_bits is not None:
+            await self.left_bits.agree()
+        if self.choice is not None:
+            keys, training = cast("WordsOfNodes", self._keys), len(labels.values)
+            await self.choice.agree(self.sizes, keys.slots, keys.parameters, training, counts=keys.counts)
+        return planned
+
+    def labels_of(self, party: str) -> Labels:
+        """The labels of the training's records that a feature party has, in its order."""
+        labels = self.data.labels
+        return labels.at(self.common[party].below(len(labels.values)))
 
     @property
     def rooms(self) -> Sequence[SumNoise]:
@@ -184,6 +215,11 @@ class LabelHolderJob:
         for rule in self.rules:
             await rule.begin()
         self.split_table.next_handle_is(self.stored.first_handle(t))
+
+    def encrypted(self, values: Ints, drawn: Bools) -> Ints:
+        """The values (n, S) to be encrypted for a tree; the drawn ones (n,) in the last slot, if it counts them."""
+        counts = not isinstance(self._keys, JobKeys) and self._keys.counts
+        return np.column_stack([values, drawn]) if counts else values
 
     def summed(self, t: int, values: Ints, drawn: Bools, *, counts: bool = False) -> Summed:
         """What is summed for a tree of the criterion's `values` (n, S); see `Rule.values`."""
@@ -210,6 +246,7 @@ class LabelHolderJob:
             "classes": self.data.labels.classes,
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
+            REFERENCES: await self._context.offload(lambda: reference_values(self.data.records)),
             "trees": len(trees),
             **entries_of(lines[self.first.count :]),
             **state.summary(),

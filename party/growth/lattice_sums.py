@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ import numpy as np
 from treetap.arrays import Ints
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
-from treetap.lattice.histogram_scheme import parameters_of
+from treetap.lattice.histogram_scheme import added, parameters_of, shares_of, sum_masks
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
@@ -29,6 +30,7 @@ from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.steps import draw_joint_seed
+from treetap.protocols.growth import sums_shared
 from treetap.protocols.key_options import LATTICE, LINE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins
@@ -54,8 +56,9 @@ class SumsOfWords(SummedValues):
     ) -> None:
         """`once`: values of records are those of all trees, unless a plaintext has slots for the class of a record."""
         super().__init__(context, spec, job, noise)
-        self._once, self._line, self._parties = once, spec.line or LINE, [spec.aggregator, *spec.feature_parties]
-        self._parameters: HistogramParameters | None = None
+        self._masked = sums_shared(spec)
+        self._once, self._line = once, spec.line or LINE
+        self.parameters: HistogramParameters | None = None
         self._shards: Shards | None = None
         self._way: _Queries | _Sets | None = None
         self._answered = 0  # nodes of the attempt
@@ -80,7 +83,11 @@ class SumsOfWords(SummedValues):
         )
         hiding = max(context.policy.keys.min_hiding_bits, self._hiding_of_noise())
         message = setup_pb2.CandidateCount(
-            candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
+            candidates=count,
+            merges_bins=merges,
+            keeps_second_halves=keeps,
+            hiding=hiding,
+            min_side_records=job.split_table.min_side_records,
         )
         await context.outbox.send(self._sender, "candidate_count", [message])
         received = await job.receive_key()
@@ -90,13 +97,19 @@ class SumsOfWords(SummedValues):
                 f"{self._sender} says that a party has at most {key.candidates} candidates, and that {key.queries} "
                 f"nodes are built; {context.party} has {count} candidates"
             )
-        if key.merges_bins < merges or key.keeps_second_halves > keeps:
+        if (
+            key.merges_bins < merges
+            or key.counts_records < bool(job.split_table.min_side_records)
+            or key.keeps_second_halves > keeps
+        ):
             raise Malformed(f"{self._sender} does not say of all parties what {context.party} has said of its sums")
         context.policy.check(context.party, "min_hiding_bits", key.hiding, hidden="its sets of records")
-        max_bin, records = params.max_bin, len(job.table.ids)
+        max_bin, (_, records) = params.max_bin, job.summed
         try:
             sizes = key.candidates, key.queries, context.attempt, key.hiding
-            agreed = parameters_of(records, received.slots, max_bin, *sizes, noised=self._noise.inexact)
+            noised = self._noise.inexact or self._masked
+            agreed = parameters_of(records, received.slots, max_bin, *sizes, noised=noised)
+            agreed = replace(agreed, records=len(job.table.ids))
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         self._once = self._once and not key.label_slots
@@ -105,7 +118,8 @@ class SumsOfWords(SummedValues):
         way = way_of(agreed, built_nodes(params, needs), needs, self._line)
         self._once = once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
-        self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
+        members = job.sizes.members.aligned(context.party)
+        self.parameters, seed = agreed, await draw_joint_seed(context, members)
         if context.shards is not None:
             self._shards = context.shards(agreed, seed, f"{context.job}/{context.attempt}")
             context.held.callback(self._shards.close)
@@ -117,7 +131,7 @@ class SumsOfWords(SummedValues):
             self._way = _Sets(context, self._sender, agreed, seed, self._shards, once=self._once)
         else:
             assert self._noise.privacy is None  # the label holder could have a record in all nodes of a level
-            self._way = _Queries(context, self._sender, agreed, seed, self._shards, keeps=keeps)
+            self._way = _Queries(context, self._sender, agreed, seed, self._shards, keeps=keeps, masked=self._masked)
         context.held.push_async_callback(self._way.close)
 
     def _hiding_of_noise(self) -> int:
@@ -163,7 +177,7 @@ class SumsOfWords(SummedValues):
         for node in nodes:
             tree.rows_of(node)  # queries need them not, but no sum is of records that were not shown
         self._answered += len(nodes)
-        if self._answered > (said := required(self._parameters).queries):
+        if self._answered > (said := required(self.parameters).queries):
             raise Malformed(f"{self._sender} asks for more than the {said} nodes that it said")
         assert self._way is not None
         if isinstance(self._way, _Sets):
@@ -180,7 +194,8 @@ class SumsOfWords(SummedValues):
 class _Queries:
     """Words of all records for every node, over the same columns for as many trees as have them.
 
-    `keeps`: second halves serve all of these trees, in one order.
+    `keeps`: second halves serve all of these trees, in one order. `masked`: what is opened of a sum is a share of it,
+    and the party keeps the other one.
     """
 
     def __init__(
@@ -192,9 +207,10 @@ class _Queries:
         shards: Shards | None,
         *,
         keeps: bool,
+        masked: bool,
     ) -> None:
         self._context, self._sender, self._parameters, self._seed = context, sender, parameters, seed
-        self._shards, self._keeps = shards, keeps
+        self._shards, self._keeps, self._masked = shards, keeps, masked
         self._sums: HistogramSums | None = None
         self._columns: TreeColumns | None = None
         self._asked = 0  # queries under these second halves, or of the tree
@@ -234,7 +250,11 @@ class _Queries:
                 async with aclosing(sums.renew(order)) as halves:
                     async for some in halves:
                         yield Sums(b"", 0, some)
-            yield Sums(await sums.answer(order), len(order) * (parameters.words + renews))
+            plus = None
+            if self._masked:
+                masks, plus = sum_masks(parameters, len(order))
+                tree.shares[node] = shares_of(parameters, masks, minus=True)
+            yield Sums(await sums.answer(order, plus), len(order) * (parameters.words + renews))
         await _check_end(self._sender, series, tree.index)
         context.costs.operations.update(since(before, sums.operations))
 
@@ -292,7 +312,8 @@ class _Sets:
             before, rows = dict(sets.operations), _summed(tree, node)
             by_number = self._shards is not None and bins.additive  # the shards have them
             codes = bins.kept if by_number else await context.offload(partial(bins.codes, node, rows))
-            first, second = await sets.answer(rows, codes, shapes, columns.order(node), of_node)
+            plus = None if of_node is None else added(self._parameters, of_node)
+            first, second = await sets.answer(rows, codes, shapes, columns.order(node), plus)
             context.costs.operations.update(since(before, sets.operations))
             yield Sums(first, len(columns.candidates) * (self._parameters.words + 1), second)
             context.progress.done += series is None

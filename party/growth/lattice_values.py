@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,19 +24,19 @@ from treetap.arrays import Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
-from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
+from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up, shares_of
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, planned_costs, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.runtime.context import CiphertextBody, Rows, StepContext, required
 from treetap.party.setup.steps import draw_joint_seed, fitting
 from treetap.process.together import together
-from treetap.protocols.growth import TreeSizes
+from treetap.protocols.growth import TreeSizes, sums_shared
 from treetap.protocols.job_spec import taking_part
 from treetap.protocols.key_options import LATTICE, LINE, KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import GrowingTree, with_zeros
+from treetap.trees.growing_tree import with_zeros
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import growth_pb2, setup_pb2
 
@@ -76,9 +76,16 @@ class WordsOfNodes:
         self._queries: dict[int, Query] = {}
         self._values: Ints | None = None  # of the tree
         self._asked = 0  # nodes of the tree
+        self._masked = sums_shared(spec)
+        self.slots, self.counts = Slots((1,)), False  # agreed on; the last one counts drawn records
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
         context.held.callback(self._forget_secrets)
+
+    @property
+    def parameters(self) -> HistogramParameters:
+        """The sizes that are agreed on."""
+        return required(self._holder).parameters
 
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
@@ -87,27 +94,45 @@ class WordsOfNodes:
         needs = Needs.of(self._sizes().params, noised=self._sizes().noised)
         self._parameters(slots, len(labels.values), 1, needs, hiding)
 
-    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic:
+    async def heard(self) -> dict[str, setup_pb2.CandidateCount]:
+        """What the feature parties say of their candidates and sums; once an attempt."""
+        return {party: await self._count_of(party) for party in self._spec.feature_parties}
+
+    async def make(
+        self,
+        slots: Slots,
+        *,
+        label_slots: int = 0,
+        own_rounds: int = 0,
+        counts: Mapping[str, setup_pb2.CandidateCount] | None = None,
+        records: int = 0,
+    ) -> setup_pb2.PlannedTraffic:
         """Agree with all feature parties on the sizes and on the public polynomials of this attempt.
 
-        Returns the bytes that these sizes take.
+        Returns the bytes that these sizes take. `counts`: what these and others have said, and `records` the most of
+        one, for which sizes are to be; None: what these say.
 
         Raises:
             BadInput: no sizes hide and decrypt the sums of such a job.
         """
         context, parties, sizes = self._context, list(self._spec.feature_parties), self._sizes()
         self._once = self._once and not label_slots
-        counts = {party: await self._count_of(party) for party in parties}
+        counts, records = counts or await self.heard(), records or sizes.records
         # the mailbox bounds a party's sums by its number
-        sizes.announced = {party: count.candidates for party, count in counts.items()}
-        sizes.merging = frozenset(party for party, count in counts.items() if count.merges_bins)
-        self._keeping = {party for party, count in counts.items() if count.keeps_second_halves}
+        sizes.announced = {party: counts[party].candidates for party in parties}
+        sizes.merging = frozenset(party for party in parties if counts[party].merges_bins)
+        self._keeping = {party for party in parties if counts[party].keeps_second_halves}
         kept = len(self._keeping) == len(parties)
         merged, once = bool(sizes.merging), self._once
         needs = Needs.of(sizes.params, merged=merged, kept=kept, once=once, noised=sizes.noised)
+        self.counts = any(count.min_side_records for count in counts.values())
+        if self.counts:
+            slots = slots.counting(records)
+        self.slots = slots
         hiding = max(context.policy.keys.min_hiding_bits, *(count.hiding for count in counts.values()))
-        candidates = rounded_up(max(sizes.announced.values()))
-        parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
+        candidates = rounded_up(max(count.candidates for count in counts.values()))
+        parameters = self._parameters(slots, records, candidates, needs, hiding)
+        parameters = replace(parameters, records=sizes.records)
         self._way, self._once = (
             way_of(parameters, built_nodes(sizes.params, needs), needs, self._spec.line or LINE),
             once_an_attempt(parameters, needs),
@@ -133,6 +158,7 @@ class WordsOfNodes:
             merges_bins=needs.merged,
             keeps_second_halves=needs.kept,
             hiding=parameters.hiding,
+            counts_records=self.counts,
         )
         await context.outbox.send_each("public_key", dict.fromkeys(parties, (message,)))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
@@ -160,17 +186,20 @@ class WordsOfNodes:
             self._queries[ROOT] = Query(0, self._shared, set())
             await self._send(0, 0, {ROOT: np.arange(len(values))}, values, self._spec.feature_parties)
 
-    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Make ready for the sums of the nodes that are asked for at this stage: send the queries that begin there."""
+    async def next_stage(self, t: int, stage: int, nodes: Mapping[int, Rows]) -> None:
+        """Make ready for the sums of the nodes that are asked for at this stage: send the queries that begin there.
+
+        `nodes`: with the records of each.
+        """
         parties, by_sets = taking_part(self._spec, t), self._way is Way.SETS
         if not parties:  # the label holder's columns alone
             return
-        if beginning := self._await(growing.asked, parties):
-            nodes = {node: self._root if by_sets else growing.rows_asked(node) for node in beginning}
-            await self._send(t, stage, nodes, required(self._values), parties)
+        if beginning := self._await([*nodes], parties):
+            sent = {node: self._root if by_sets else nodes[node] for node in beginning}
+            await self._send(t, stage, sent, required(self._values), parties)
 
     async def open_offer(self, offer: Offer) -> Ints:
-        """The sums (sums, S) of a feature party.
+        """The sums (sums, S) of a feature party; where sums are shared, the words (sums, words) of this party's shares.
 
         Raises:
             Malformed: they are not as many as asked for, or a sum is none: the attempt ends.
@@ -208,7 +237,12 @@ class WordsOfNodes:
             if kept is not None:
                 await holder.keep_second_halves(offer.party, kept, offer.candidates)
                 self._kept.add(offer.party)
-            opened.append(await holder.open(offer.party, bytes(firsts[:width]), offer.candidates, query.seed))
+            given = offer.party, bytes(firsts[:width]), offer.candidates, query.seed
+            if self._masked:
+                residues = await holder.residues(*given)
+                opened.append(shares_of(holder.parameters, residues).view(np.int64))
+            else:
+                opened.append(await holder.open(*given))
             query.awaited.discard(offer.party)
             del firsts[:width]
         async for part in parts:
@@ -281,7 +315,7 @@ class WordsOfNodes:
         params = self._sizes().params
         queries = rounded_up(self._trees() * built_nodes(params, needs))
         sizes = candidates, queries, self._context.attempt, hiding
-        return parameters_of(records, slots, params.max_bin, *sizes, noised=needs.noised)
+        return parameters_of(records, slots, params.max_bin, *sizes, noised=needs.noised or self._masked)
 
     async def _count_of(self, party: str) -> setup_pb2.CandidateCount:
         """The candidates that a feature party has, and what its settings say about sums."""

@@ -7,12 +7,14 @@ categories needs.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
+from treetap.arrays import Words
 from treetap.errors import Malformed
 from treetap.party.runtime.context import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
 from treetap.trees.candidates import Partition
@@ -20,6 +22,8 @@ from treetap.trees.growing_tree import Made
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 
+#: Most bytes of packed ciphertexts and second halves in one message of candidate sums, of choices or bits in others.
+SUMS_BYTES = 15 << 17
 #: Most leaf paths in one message.
 LEAVES_PER_MESSAGE = 4096
 
@@ -113,34 +117,80 @@ async def take_won(messages: AsyncIterator[exchange_pb2.PeerMessage]) -> dict[in
     return won
 
 
-def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[CountedBody]:
-    """(node, handle, rows that go left) of each split, for the label holder."""
+def share_messages(
+    make: type[growth_pb2.ChampionShare | growth_pb2.WinnerShares], numbers: bytes
+) -> Iterator[growth_pb2.ChampionShare | growth_pb2.WinnerShares]:
+    """Shares of the scores of nodes."""
+    for first in range(0, max(len(numbers), 1), SUMS_BYTES):
+        yield make(numbers=numbers[first : first + SUMS_BYTES])
+
+
+async def take_shares(messages: AsyncIterator[exchange_pb2.PeerMessage], sender: str, kind: str, *shape: int) -> Words:
+    """Such shares, of this shape; `Malformed` where they are more or fewer."""
+    numbers, due = bytearray(), 8 * math.prod(shape)
+    async for message in messages:
+        numbers += getattr(message.growth, kind).numbers
+    if len(numbers) != due:
+        raise Malformed(f"{sender} sent {len(numbers)} bytes of {kind}, where {due} are due")
+    return np.frombuffer(numbers, dtype="<u8").astype(np.uint64).reshape(shape)
+
+
+def child_messages(
+    children: Iterable[tuple[int, int, Rows | bytes]], total: int, missing_left: Collection[int] = ()
+) -> Iterator[CountedBody]:
+    """(node, handle, rows that go left) of each split, for the label holder; or, in the place of rows, left bits.
+
+    `missing_left`: the nodes at which records go left that this party lacks.
+    """
     items = (
-        item for node, handle, rows in children for item in counted_items(partial(_child, node, handle), rows, total)
+        item
+        for node, handle, left in children
+        for item in _child_items(node, handle, left, total, missing_left=node in missing_left)
     )
     return counted_bodies(lambda children: growth_pb2.Children(children=children), items)
 
 
-def _child(node: int, handle: int, left: types_pb2.RecordChunk) -> growth_pb2.Child:
-    return growth_pb2.Child(node=node, handle=handle, left=left)
+def _child_items(
+    node: int, handle: int, left: Rows | bytes, total: int, *, missing_left: bool
+) -> Iterator[CountedItem[growth_pb2.Child]]:
+    if not isinstance(left, bytes):
+        made = partial(_child, node, handle, missing_left)
+        yield from counted_items(made, left, total)
+        return
+    for first in range(0, max(len(left), 1), SUMS_BYTES):
+        bits = left[first : first + SUMS_BYTES]
+        child = growth_pb2.Child(node=node, handle=handle, left_bits=bits, missing_left=missing_left)
+        yield child, child, child.ByteSize()
+
+
+def _child(node: int, handle: int, missing_left: bool, left: types_pb2.RecordChunk) -> growth_pb2.Child:
+    return growth_pb2.Child(node=node, handle=handle, left=left, missing_left=missing_left)
 
 
 async def take_children(
-    messages: AsyncIterator[exchange_pb2.PeerMessage], total: int, *, of_all: bool = False
+    messages: AsyncIterator[exchange_pb2.PeerMessage],
+    total: int,
+    opened: Callable[[int, Sequence[growth_pb2.Child]], Rows] | None = None,
+    whole: Callable[[int, Rows, bool], Rows] = lambda _node, rows, _missing_left: rows,
 ) -> tuple[set[int], Iterator[tuple[int, int, Rows]]]:
     """The nodes that an owner divides, and of each (node, handle, rows that go left), as the label holder gets them.
 
-    `of_all`: the rows of one node may be in those of another. They are decoded node by node.
+    `opened`: makes the rows of a node of its left bits, where these come in the place of rows; node by node. `whole`:
+    makes of them those of the job, given also whether records go left that the owner lacks.
     """
-    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
-    handles: dict[int, int] = {}
+    parts: dict[int, list[growth_pb2.Child]] = defaultdict(list)
     async for message in messages:
         for child in message.growth.children.children:
-            if handles.setdefault(child.node, child.handle) != child.handle:
+            if parts[child.node] and parts[child.node][0].handle != child.handle:
                 raise Malformed(f"two handles for the split of node {child.node}")
-            chunks[child.node].append(child.left)
-    sets = ((node, rows_of(parts, total)) for node, parts in chunks.items()) if of_all else _disjoint(chunks, total)
-    return set(handles), ((node, handles[node], rows) for node, rows in sets)
+            parts[child.node].append(child)
+    handles = {node: own[0].handle for node, own in parts.items()}
+    if opened is None:
+        sets = _disjoint({node: [child.left for child in own] for node, own in parts.items()}, total)
+    else:
+        sets = ((node, opened(node, own)) for node, own in parts.items())
+    made = ((node, handles[node], whole(node, rows, parts[node][0].missing_left)) for node, rows in sets)
+    return set(handles), made
 
 
 def _disjoint(chunks: Mapping[int, list[types_pb2.RecordChunk]], total: int) -> Iterator[tuple[int, Rows]]:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from google.protobuf.message import Message
@@ -34,22 +35,31 @@ from treetap.trees.candidates import MARKS
 from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.wire.v2 import exchange_pb2, growth_pb2, transcript_pb2
 
+if TYPE_CHECKING:
+    from treetap.party.growth.shared_choice import LabelHolderChoice
+
+#: Fields of the first message of a series alone.
+SAID_ONCE = ("nodes", "marks", "partitioned", "min_cell_records", "missing_left")
 #: Most numbers in one record of the transcript, of 8 bytes each.
 NUMBERS_PER_RECORD = 65_536
 
 
 class RecordedSums:
-    """Writes the entries of one job's trees; does nothing under a policy without `record_sums`."""
+    """Writes the entries of one job's trees; does nothing under a policy without `record_sums`.
 
-    def __init__(self, context: StepContext) -> None:
+    Of a job whose sums nobody has `opened` only the own splits.
+    """
+
+    def __init__(self, context: StepContext, *, opened: bool = True) -> None:
         self._context, self._on = context, context.policy.people.record_sums
+        self._opened = self._on and opened
 
     def values(self, t: int, values: Ints) -> None:
         """Record the values (N, S) int64 that tree `t` sums."""
         records, slots = values.shape
         own = transcript_pb2.OwnValues
         entries = (own(records=records, slots=slots, first=first, values=part) for first, part in _parts(values))
-        self._own(t, 0, entries)
+        self._own(t, 0, entries if self._opened else ())
 
     def offered(
         self, t: int, stage: int, party: str, nodes: Sequence[int], sums: Ints, categories: Sequence[int]
@@ -70,13 +80,13 @@ class RecordedSums:
             )
             for first, part in _parts(sums)
         )
-        self._own(t, stage, entries)
+        self._own(t, stage, entries if self._opened else ())
 
     def won(self, t: int, stage: int, won: Mapping[str, Sequence[Choice]]) -> None:
         """Record the winners of a stage that are feature parties', with all tied places of each."""
         places = {party: {choice.node: choice.candidates for choice in choices} for party, choices in won.items()}
         bodies = (body for party, own in places.items() if own for body in won_messages(party, own))
-        self._own(t, stage, (body.body for body in bodies))
+        self._own(t, stage, (body.body for body in bodies) if self._opened else ())
 
     def own_split(self, t: int, stage: int, split: OwnSplit, columns: TreeColumns, growing: GrowingTree) -> None:
         """Record a split of the label holder's own, which `growing` has carried out."""
@@ -136,7 +146,7 @@ async def _halves(
     yield first.ciphertexts, first.second_halves
     async for message in series:
         body = message.growth.candidate_sums
-        if body.candidates != first.candidates or body.nodes or body.marks or body.partitioned or body.min_cell_records:
+        if body.candidates != first.candidates or any(getattr(body, once) for once in SAID_ONCE):
             raise Malformed("its number of candidates has changed, or what is said once comes again")
         yield body.ciphertexts, body.second_halves
 
@@ -149,14 +159,27 @@ class OfferedCandidates:
         cells: by party that merges its bins, the fewest drawn records in a cell that it sums.
     """
 
-    def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
+    def __init__(
+        self,
+        context: StepContext,
+        sizes: TreeSizes,
+        open_sums: OpenSums,
+        growing: GrowingTree,
+        choice: LabelHolderChoice | None,
+    ) -> None:
+        """`choice`: where sums are shared; what is opened of one is a share of it."""
         self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
+        self._choice = choice
         self.groups: defaultdict[str, list[range]] = defaultdict(list)
         self.marks: dict[str, Ints] = {}
         self.cells: dict[str, int] = {}
+        self._missing_left: dict[str, slice] = {}
 
     async def take(self, party: str, t: int, stage: int) -> Ints:
-        """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
+        """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64.
+
+        Where they are masked the words of shares, of all nodes that were asked for.
+        """
         build = self._growing.asked
         series = self._context.mailbox.series(party, "candidate_sums", t, stage)
         first = (await anext(series)).growth.candidate_sums
@@ -176,6 +199,11 @@ class OfferedCandidates:
         self._sizes.offered[party] = t, candidates
         if first.partitioned:
             self._take_groups(party, t, stage, list(first.partitioned), candidates)
+        if not stage:
+            last = candidates - sum(first.partitioned)
+            if first.missing_left > last:
+                raise Malformed(f"{party} says that {first.missing_left} candidates of {last} have missing values left")
+            self._missing_left[party] = slice(last - first.missing_left, last)
         halves = _halves(first, series)
         try:
             if self._sizes.words:
@@ -186,10 +214,12 @@ class OfferedCandidates:
             sums = await self._open_sums(offer)
             offered = sums.reshape(len(nodes), candidates, sums.shape[1])
             number = 1 + self._sizes.members.feature_parties.index(party)
+            if self._choice is not None:
+                return self._choice.with_lacked(party, offered, self._growing, number, self._missing_left[party])
             await self._context.offload(lambda: self._growing.check_offered(offered, number), us=SUM_US * offered.size)
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
-        return self._growing.take_asked(offered)
+        return self._growing.with_lacked(self._growing.take_asked(offered), number, self._missing_left[party])
 
     def kept(self) -> dict[str, dict[str, int]]:
         """What the parties say of the tree's sums, as it is stored beside the tree."""

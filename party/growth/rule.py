@@ -20,7 +20,7 @@ from treetap.party.growth.stored_trees import LabelState
 from treetap.party.runtime.context import Rows, StepContext
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.party.setup.steps import ReceivedKey
-from treetap.protocols.growth import TreeSizes
+from treetap.protocols.growth import TreeSizes, sums_shared
 from treetap.trees.ensemble import Tree
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.noised_sums import SumNoise
@@ -179,7 +179,23 @@ RULES: Mapping[str, Callable[[Part], bool]] = {
 }
 
 
+#: Class of a part in the choice of splits on shares, at the label holder and at a feature party.
+CHOICES = {
+    True: "treetap.party.growth.shared_choice.LabelHolderChoice",
+    False: "treetap.party.growth.shared_choice.FeaturePartyChoice",
+}
+
+
 def rules_of(part: Part) -> list[Rule]:
     """The rules of a part of a job."""
-    names = [name.rsplit(".", 1) for name, has in RULES.items() if has(part)]
-    return [getattr(importlib.import_module(module), rule)(part) for module, rule in names]
+    return [_class(name)(part) for name, has in RULES.items() if has(part)]
+
+
+def choice_of(part: Part) -> Any:
+    """The part in the choice of splits of a job whose sums are shared; None of others."""
+    return _class(CHOICES[part.labelled])(part.context, part.spec) if sums_shared(part.spec) else None
+
+
+def _class(name: str) -> Any:
+    module, _, named = name.rpartition(".")
+    return getattr(importlib.import_module(module), named)

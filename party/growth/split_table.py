@@ -32,6 +32,8 @@ class SplitTable:
 
     Attributes:
         min_cell_records: bins of fewer drawn records are merged.
+        min_side_records: fewest drawn records on a side of a split, where sums are shared.
+        apart: the records of the job are the label holder's; `lacks`: the training has some that this party lacks.
     """
 
     def __init__(self, party: str, columns: list[str], binned: BinnedTable, training: int | None = None) -> None:
@@ -40,7 +42,8 @@ class SplitTable:
         self.party = party
         self.columns = columns
         self.binned = binned
-        self.min_cell_records = 0
+        self.min_cell_records = self.min_side_records = 0
+        self.apart = self.lacks = False
         self._splits = 0
 
     def __reduce__(self) -> NoReturn:
@@ -141,7 +144,8 @@ class TreeColumns:
         """The canonical number of the candidate at each place in a node: (candidates,).
 
         Permuted, the sums over categories to be partitioned come last: the columns permuted, the categories of each in
-        the order of their codes, by which ties go.
+        the order of their codes, by which ties go. Of a party that lacks records, candidates by which missing values go
+        right come first.
         """
         key = node if isinstance(self.bins, NodeBins) else 0
         if key not in self._orders:
@@ -149,10 +153,17 @@ class TreeColumns:
             if self._permuted:
                 order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
-                for group in self._groups_sent:
-                    order += group
+            if self.table.lacks:
+                order.sort(key=lambda place: bool(self.candidates.missing_left[place]))
+            for group in self._groups_sent if self._permuted else ():
+                order += group
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
+
+    @property
+    def missing_left(self) -> int:
+        """The number of candidates by which missing values go left, of a party that lacks records."""
+        return int(self.candidates.missing_left.sum()) if self.table.lacks else 0
 
     def follow(self, other: TreeColumns) -> None:
         """Have the order of candidates of another tree with the same columns."""

@@ -1,9 +1,9 @@
 """Trees whose feature parties get no set of records (`instance_spaces = "withheld"`), under a lattice alone.
 
 A node's records have words of values there, all others words of zeros: a feature party sums the words of all, and need
-not know which are which. It learns which of its candidates won at which node. Of a split that it wins it tells the
-label holder the left records among all N; the label holder takes those of the node. So it knows the records of a node
-only if all splits above are its own.
+not know which are which. It learns which of its candidates won at which node. Of a split that it wins the label holder
+gets the left records of the node (`treetap.party.growth.left_bits`). So it knows the records of a node only if all
+splits above are its own.
 
 The sets of records that feature parties come to know while trees grow: accounted for, allowed, and relayed.
 
@@ -13,17 +13,18 @@ it, after its account of what they tell of the labels, and if its policy lets se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from treetap.arrays import Bools
 from treetap.models.store import SPACES
+from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Draft, Rule, Summed
 from treetap.party.runtime.context import CountedBody, Rows, StepContext
+from treetap.protocols.growth import sets_sent
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
@@ -33,19 +34,21 @@ from treetap.wire.v2 import setup_pb2
 class ShownSpaces:
     """The instance spaces of the frontier, as the feature parties of a job know them."""
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, rules: Sequence[Rule], *, of_all: bool) -> None:
-        """`rules`: of the job, which account for the sets.
-
-        `of_all`: sets are withheld. No draw and no space is sent, and left records of a feature party's splits come
-        among all records, not among the node's.
-        """
-        self._context, self._spec, self._rules, self.of_all = context, spec, rules, of_all
+    def __init__(
+        self, context: StepContext, spec: setup_pb2.JobSpec, rules: Sequence[Rule], common: Mapping[str, PartnerRecords]
+    ) -> None:
+        """`rules`: of the job, which account for the sets. `common`: see `LabelHolderJob`."""
+        self._common = common
+        self._context, self._spec, self._rules, self._sent = context, spec, rules, sets_sent(spec)
         self._numbers = {party: number for number, party in enumerate(spec.feature_parties, start=1)}
 
-    async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
-        """Send the parties of tree `t` the records that it draws; `bodies` makes the messages of one series."""
-        shown = () if self.of_all else parties
-        await self._context.outbox.send_each("sampled_records", {party: bodies() for party in shown}, t)
+    async def show_draw(
+        self, t: int, parties: list[str], bodies: Callable[[PartnerRecords], Iterable[CountedBody]]
+    ) -> None:
+        """Send the parties of tree `t` those that it draws of their records; `bodies` makes the messages of a party."""
+        shown = parties if self._sent else ()
+        sent = {party: bodies(self._common[party]) for party in shown}
+        await self._context.outbox.send_each("sampled_records", sent, t)
 
     async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
         """Show the parties that take part in tree `t` the stage just begun.
@@ -58,14 +61,15 @@ class ShownSpaces:
         """
         parties = taking_part(self._spec, t)
         await self._context.offload(lambda: self._account(parties, t, growing, training))
-        if growing.build and not self.of_all:
+        if growing.build and self._sent:
             await self._send(parties, t, stage, growing, training)
 
     def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
         for party in parties:
             # what is known of records of an eval table depends on no label of theirs
-            known = growing.known_without_relay if self.of_all else growing.known_to
-            rows = {node: growing.rows[node] for node in known(self._numbers[party])}
+            known = growing.known_to if self._sent else growing.known_without_relay
+            common = self._common[party]
+            rows = {node: common.among(growing.rows[node]) for node in known(self._numbers[party])}
             sets = {node: some[some < training] for node, some in rows.items()}
             for rule in self._rules:
                 rule.release(party, t, sets)
@@ -75,10 +79,13 @@ class ShownSpaces:
             # a relayed node and its sibling need enough records: the party has their parent's, hence the difference
             for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
                 for child in (2 * parent, 2 * parent + 1):
-                    count = int((growing.rows[child] < training).sum())
+                    count = int((self._common[party].among(growing.rows[child]) < training).sum())
                     self._context.policy.check_space(self._context.party, party, child, count)
-        spaces = {party: [(node, growing.rows[node]) for node in self._relayed(party, growing)] for party in parties}
-        bodies = {party: space_messages(shown, len(growing.values)) for party, shown in spaces.items()}
+        bodies = {}
+        for party in parties:
+            common = self._common[party]
+            spaces = [(node, common.of(growing.rows[node])) for node in self._relayed(party, growing)]
+            bodies[party] = space_messages(spaces, len(common))
         await self._context.outbox.send_each("instance_spaces", bodies, t, stage)
 
     def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
@@ -103,17 +110,9 @@ class BlindTree(OwnTree):
     def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
         """Those of all records that go left, and the others."""
         del node
-        return left, np.flatnonzero(~self._mask(left))
-
-    def held(self, left: Rows) -> Callable[[], Rows]:
-        """Of many splits each set may have all records: a bit is held for each."""
-        bits, total = np.packbits(self._mask(left)), self.total
-        return lambda: np.flatnonzero(np.unpackbits(bits, count=total))
-
-    def _mask(self, rows: Rows) -> Bools:
-        mask = np.zeros(self.total, dtype=bool)
-        mask[rows] = True
-        return mask
+        goes_right = np.ones(self.total, dtype=bool)
+        goes_right[left] = False
+        return left, np.flatnonzero(goes_right)
 
 
 class Hidden(Rule):

@@ -9,6 +9,7 @@ import numpy as np
 
 from treetap.arrays import Bools
 from treetap.errors import Malformed
+from treetap.party.prediction.look_up import RaisedList
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
@@ -26,7 +27,7 @@ ANSWERS_PER_MESSAGE = 4 * 1024 * 1024
 SMALL_SET = 40
 
 
-@role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY),)}, OpenedModel)
+@role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY), Next("answer_look_ups", ANY))}, OpenedModel)
 class FeatureParty:
     """A feature party: sends the directions of records at its own splits."""
 
@@ -47,16 +48,23 @@ class FeatureParty:
         self._block = 0  # the last one with an answer
         self._asked: Rows = np.zeros(0, dtype=np.int64)  # its records that were charged
         self._spent: Rows = self._asked  # those of them of which the policy permits no further query
-        phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
+        self._list = RaisedList(job, self._opened)
+        names = self._splits.phase(job, NamesSent(job, self._splits.names()))
+        phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: names}
         steps = steps_of(self, self._opened, phases=phases)
-        self.steps = steps_asked_for(job.opening, steps, served=["answer_block"])
+        self.steps = steps_asked_for(job.opening, steps, served=["answer_block"], looked_up=["answer_look_ups"])
 
-    @step(Next("answer_directions", LATER), Next("answer_block", LATER))
+    @step(Next("answer_directions", ANY), Next("answer_block", ANY), Next("answer_look_ups", LATER))
+    async def answer_look_ups(self, request: control_pb2.StepRequest) -> None:
+        """Raise the ids of a block's new records to the exponent of the list."""
+        await self._list.answer(request.round)
+
+    @step(Next("answer_directions", LATER), Next("answer_block", LATER), Next("answer_look_ups", LATER))
     async def answer_directions(self, request: control_pb2.StepRequest) -> None:
         """Send a bit for each record of each query, in the order of the queries, then zeros up to the length wanted."""
         await self._answer_stage(request.round, request.stage)
 
-    @step(Next("answer_block", LATER))
+    @step(Next("answer_block", LATER), Next("answer_look_ups", LATER))
     async def answer_block(self, request: control_pb2.StepRequest) -> None:
         """The same for all stages of a block that have splits of this party, as their queries come.
 
@@ -96,7 +104,7 @@ class FeatureParty:
             Malformed: unknown splits, or more records than a block can have at the splits of a stage.
         """
         queries, wanted = await _take_queries(messages)
-        label_holder, total = self._opening.recipient, len(self._opened.aligned.ids)
+        label_holder, total = self._opening.recipient, len(self._opened.aligned.ids) * self._opened.ways
         trees = self._splits.trees(handle for handle, _ in queries)
         # below a split of an absent party a record goes both ways, and stands at several splits of a tree
         most = min(total, max(1, self._opening.block)) * (len(queries) if self._opening.away else trees)
@@ -126,9 +134,12 @@ class FeatureParty:
             end += len(rows)
             asked.append(rows)
         every = np.unique(np.concatenate(asked))
+        self._list.check(every)
         ids, fresh, spent = self._opened.aligned.ids, np.setdiff1d(every, self._asked), np.zeros(wanted, dtype=bool)
         if self._opening.serve:
-            self._spent = np.union1d(self._spent, fresh[await charge_permitted(self._context, ids, fresh)])
+            self._spent = np.union1d(
+                self._spent, fresh[await charge_permitted(self._context, ids, fresh // self._opened.ways)]
+            )
             spent[:end] = np.isin(np.concatenate([fresh[:0], *asked[1:]]), self._spent)
             bits &= ~spent
         else:

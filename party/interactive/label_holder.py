@@ -22,10 +22,14 @@ import numpy as np
 
 from treetap.arrays import Bools
 from treetap.errors import Malformed
+from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.look_up import Lists
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
+from treetap.party.prediction.records import ServedPrediction
 from treetap.party.prediction.steps import (
     ANSWERED,
+    LOOKED_FOR,
     NAMES,
     OPENING_ROWS,
     REQUESTED,
@@ -86,7 +90,11 @@ ASKED = "the stage has splits of other parties"
     {
         **OPENING_ROWS,
         NAMES: first_block("ask_directions"),
-        "await_requests": (*requested_block("ask_directions"), Next("route_block", THIS_ROUND, REQUESTED)),
+        "await_requests": (
+            *requested_block("ask_directions"),
+            Next("route_block", THIS_ROUND, REQUESTED),
+            Next("look_up", THIS_ROUND, LOOKED_FOR),
+        ),
     },
     OpenedModel,
     BatchPrediction,
@@ -103,6 +111,7 @@ class LabelHolder:
         self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
         self.sizes.stages = asked_stages(len(trees))
         self._standing: _Standing | None = None
+        self._lists = Lists(job, self._scoring.opened)
         steps = steps_of(
             self,
             self._scoring.opened,
@@ -110,7 +119,18 @@ class LabelHolder:
             phases=self._scoring.phases,
             conditions=conditions_of(job.opening),
         )
-        self.steps = steps_asked_for(job.opening, steps, served=["route_block"])
+        self.steps = steps_asked_for(job.opening, steps, served=["route_block"], looked_up=["look_up"])
+
+    @step(
+        Next("ask_directions", SAME, REQUESTED),
+        Next("route_block", SAME, REQUESTED),
+        Next("await_requests", NEXT_ROUND, ANSWERED),
+    )
+    async def look_up(self, request: control_pb2.StepRequest) -> Outcome:
+        """Look up the new records of the block; those that a party lacks have no score, but by a join from the left."""
+        records = self._scoring.records
+        assert isinstance(records, ServedPrediction)
+        return await records.look_up(request.round, self._lists)
 
     @step(Next("take_directions", SAME, ASKED), *after_block("ask_directions"))
     async def ask_directions(self, request: control_pb2.StepRequest) -> Outcome:
@@ -148,10 +168,10 @@ class LabelHolder:
 
     async def _ask(self, block: int, level: int) -> tuple[list[str], int]:
         """Query the owners of a stage; returns them, none after the last stage, and the number of blocks."""
-        ensemble, total = self._scoring.trees.ensemble, len(self._scoring.opened.aligned.ids)
+        ensemble = self._scoring.trees.ensemble
         rows, blocks = self._scoring.records.block(block)
         if level == 0:
-            self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
+            self._standing = _Standing(rows, ensemble.used_trees, self._opening.away, self._scoring.opened.common)
         standing = required(self._standing)
         stage = self._stages[level] if level < len(self._stages) else {}
         self._follow_own(standing, sorted({nodes.tree for of_owner in stage.values() for nodes in of_owner}))
@@ -162,7 +182,7 @@ class LabelHolder:
             def body(queries: list[interactive_pb2.RouteQuery]) -> interactive_pb2.RouteQueries:
                 return interactive_pb2.RouteQueries(queries=queries, answers=standing.answers[party])
 
-            bodies = counted_bodies(body, _items(standing, stage[party], total))
+            bodies = counted_bodies(body, _items(standing, stage[party], self._scoring.opened.common[party]))
             await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
 
         await together(*map(ask, asked))
@@ -179,14 +199,19 @@ class LabelHolder:
                 spent = answers.spent or bytes(len(answers.left))
                 none.append(records.unpack_bits(spent, answers.count))
             bits, left_out = np.concatenate(parts), np.concatenate(none)
-            named = sum(len(places) for _, _, places in queries)
+            common, trees = self._scoring.opened.common[party], self._scoring.trees.ensemble.used_trees
+            asked = [(query, common.placed(standing.rows[query[2]])) for query in queries]
+            named = sum(len(own) for _, (own, _) in asked)
             if len(bits) != standing.answers[party] or bits[named:].any():
                 raise Malformed(f"{party} answered {len(bits)} bits, not those of the queries")
             start = 0
-            for tree, split, places in queries:
-                standing.walks[tree].move(split.node, bits[start : start + len(places)])
-                standing.spent.update(dict.fromkeys(places[left_out[start : start + len(places)]].tolist(), party))
-                start += len(places)
+            for (tree, split, places), (own, among) in asked:
+                answered = slice(start, start + len(own))
+                left = np.full(len(places), split.node in trees[tree].missing_left)
+                left[among] = bits[answered]
+                standing.walks[tree].move(split.node, left)
+                standing.spent.update(dict.fromkeys(places[among[left_out[answered]]].tolist(), party))
+                start += len(own)
         self._context.mailbox.forget(block)
 
     def _score(self) -> None:
@@ -220,10 +245,14 @@ class LabelHolder:
 
 
 class _Standing:
-    """The node of each tree where each record of a block stands; `rows` (n,) are positions."""
+    """The node of each tree where each record of a block stands; `rows` (n,) are places."""
 
-    def __init__(self, rows: Rows, trees: Sequence[Tree], away: Collection[str]) -> None:
+    def __init__(
+        self, rows: Rows, trees: Sequence[Tree], away: Collection[str], common: Mapping[str, PartnerRecords]
+    ) -> None:
+        """`common`: by feature party, the records that it has."""
         self.rows = rows
+        self.had = {party: len(of_party.among(rows)) for party, of_party in common.items()}  # of the block
         self.guesses = Guesses(len(rows))
         self.walks = [Walk(tree, len(rows), self.guesses, away) for tree in trees]
         self.queries: dict[str, list[Query]] = {}  # of the current stage, by owner
@@ -238,21 +267,23 @@ class _Standing:
             ]
             for owner, asked in stage.items()
         }
-        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in asked) for owner, asked in stage.items()}
+        self.answers = {
+            owner: self.had[owner] * sum(nodes.at_once for nodes in asked) for owner, asked in stage.items()
+        }
 
 
 def _items(
-    standing: _Standing, asked: Iterable[StageNodes], total: int
+    standing: _Standing, asked: Iterable[StageNodes], common: PartnerRecords
 ) -> Iterator[CountedItem[interactive_pb2.RouteQuery]]:
-    """The queries of one owner, of `total` records; the records of a tree count as all that can stand at its nodes."""
-    block = len(standing.rows)
+    """The queries of one owner, of its records; those of a tree count as all that can stand at its nodes."""
+    block, total = len(common.among(standing.rows)), len(common)
     one = most_bytes(block, total)
     chunks = ChunkCache(total)
     for nodes in asked:
         count = len(nodes.splits)
         share, more = divmod(min(count * one, most_bytes(block * nodes.at_once, total, count)), count)
         for place, split in enumerate(nodes.splits):
-            rows = standing.rows[standing.walks[nodes.tree].at(split.node)]
+            rows, _ = common.placed(standing.rows[standing.walks[nodes.tree].at(split.node)])
             for chunk, counting in chunks.pairs(rows, share + (place < more)):
                 counted = interactive_pb2.RouteQuery(handle=split.handle, records=counting)
                 item = interactive_pb2.RouteQuery(handle=split.handle, records=chunk)

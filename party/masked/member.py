@@ -45,8 +45,8 @@ class Member:
         """Pass the records at the own nodes of a level on; on the first level take the records of the block before."""
         block, level = request.round, request.stage
         if level == 0:
-            rows, _ = await self._blocks.take(block, self._opened.aligned.ids)
-            self._passing.begin(rows)
+            taken = await self._blocks.take(block, self._opened.aligned.ids)
+            self._passing.begin(taken.rows)
         return Outcome(await self._passing.pass_on(block, level))
 
     @step(Next("pass_records", NEXT_ROUND))

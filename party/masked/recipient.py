@@ -59,7 +59,7 @@ class Recipient:
         block, level = request.round, request.stage
         if level == 0:
             self._rows, _ = self._records.block(block)
-            await send_block(self._context, self._members, block, self._rows, len(self._opened.aligned.ids))
+            await send_block(self._context, self._opened.common, block, self._rows)
             self._passing.begin(self._rows)
         return Outcome(await self._passing.pass_on(block, level))
 

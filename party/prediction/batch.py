@@ -245,7 +245,7 @@ class BatchPrediction:
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._opening.records_file} is not below the data folder {base}").at(self._config.name)
         with naming(self._config.name):
-            places = ids.places_of(read_ids(path))
+            places = ids.places_of(read_ids(path, ids.rules))
             if (places < 0).any():
                 first = int(np.argmin(places)) + 1
                 raise DataError(f"{path}: id number {first} is not in table {self._opening.table!r}")

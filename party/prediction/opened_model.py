@@ -23,9 +23,18 @@ import pyarrow as pa
 
 from treetap.errors import ConfigError, DataError, naming
 from treetap.models.arrays import Array
-from treetap.models.store import HIDES_CONSTANTS, SPACES, VALUES, read_manifest, read_model, read_repaired, read_weights
+from treetap.models.store import (
+    HIDES_CONSTANTS,
+    JOIN,
+    SPACES,
+    VALUES,
+    read_manifest,
+    read_model,
+    read_repaired,
+    read_weights,
+)
 from treetap.names import named_by
-from treetap.party.alignment.steps import Alignment
+from treetap.party.alignment.steps import PartnerRecords, alignment_of
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import Store
@@ -37,13 +46,15 @@ from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
 from treetap.protocols.messages import JobSizes, Members
 from treetap.protocols.prediction import features_of, members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training
+from treetap.psi.lists import permutation
 from treetap.tables.categories import Category
 from treetap.tables.features import Features, Held
 from treetap.tables.label_columns import named_type
+from treetap.tables.normalised import in_words, keys_in_words
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import check_values
 from treetap.wire.ports import Timeouts
-from treetap.wire.v2 import prediction_pb2
+from treetap.wire.v2 import prediction_pb2, serving_pb2
 
 Column = npt.NDArray[np.float64]
 #: Records that lie between two of a block and are read with them rather than each by itself.
@@ -137,7 +148,30 @@ class StoredValues:
             yield read[stretch - first]
 
 
-RecordValues = HeldValues | StoredValues
+class BesideValues:
+    """The values of `count` records, and behind them of `new` ones, by their places: id and features (d,) of each."""
+
+    def __init__(self, held: RecordValues, count: int, new: Mapping[int, tuple[str, Floats]]) -> None:
+        self._held, self._count, self._new = held, count, new
+
+    def column(self, rows: Rows, feature: int) -> Column:
+        """Those of one feature, (n,)."""
+        return self.columns(rows)(feature)
+
+    def columns(self, rows: Rows) -> Callable[[int], Column]:
+        """Those of any feature, (n,) each."""
+        held = rows < self._count
+        before, new = self._held.columns(rows[held]), [self._new[row][1] for row in rows[~held].tolist()]
+
+        def of(feature: int) -> Column:
+            values = np.empty(len(rows))
+            values[held], values[~held] = before(feature), [own[feature] for own in new]
+            return values
+
+        return of
+
+
+RecordValues = HeldValues | StoredValues | BesideValues
 
 
 log = logging.getLogger(__name__)
@@ -157,9 +191,16 @@ class OpenedModel:
     #: What the label holder does with its table before records are aligned, and what it reports of the model.
     begin: Callable[[Table], Awaitable[None]] | None = None
     shape: Mapping[str, int] = MappingProxyType({})
+    #: What is done once the common records are known, before anything else of the prediction.
+    then: Callable[[], Awaitable[None]] | None = None
 
     #: The values of the compared features at the records that all parties hold; once these are aligned.
     values: RecordValues
+    #: The ways in which a record can be scored, see `treetap.party.prediction.reasons`; in each but the first a column
+    #: has its reference value: of the label holder these, and by feature party the records (N,) that it lacks, or None.
+    ways: int = 1
+    columns: Sequence[serving_pb2.Reason] = ()
+    lacks: Mapping[str, npt.NDArray[np.bool_] | None] = MappingProxyType({})
 
     def __init__(self, job: PredictionJob, sizes: JobSizes) -> None:
         """Read the manifest.
@@ -180,10 +221,16 @@ class OpenedModel:
         if opening.away_deadline_s:
             context.outbox.timeouts = Timeouts(min(context.outbox.timeouts.silence_s, opening.away_deadline_s))
         self.sizes = sizes
-        self.alignment = Alignment(context, opening.alignment, "min_prediction_records", sizes, then=self._take_records)
+        self.alignment = alignment_of(
+            context, opening.alignment, "min_prediction_records", sizes, then=self._take_records
+        )
+        #: The values (n,) of a feature at some places in all ways, by those of their records.
+        self.in_ways: Callable[[Column, Rows, int], Column] = lambda values, _places, _feature: values
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self._compared: set[int] | None = None
+        #: At the label holder of a model with look-ups: by feature party, its records that may be asked about.
+        self.asked_of: dict[str, PartnerRecords] = {}
 
     @cached_property
     def shard(self) -> list[dict[str, Any]]:
@@ -216,6 +263,11 @@ class OpenedModel:
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
             ).at(self._config.name)
+        if list(named.rules) != (trained := self.manifest.get("normalise", [])):
+            raise DataError(
+                f"table {self._opening.table!r} has {in_words(named.rules)}, and that of the training had "
+                f"{in_words(trained)}: ids of one customer would differ; write the same in its settings"
+            ).at(self._config.name)
         wanted = named.model_copy(update={"columns": columns, "label": None, "weight": None})
         categories = {name: Category.from_dict(category) for name, category in self.manifest["categories"].items()}
         missing = self.manifest["missing"]
@@ -241,6 +293,11 @@ class OpenedModel:
         Counts of cells go to the coordinator if the policy lets METRIC go there; the columns are in the party's log.
         """
         table = self._table = await self.load()
+        if self._opening.look_up and table.ids.keys:
+            raise ConfigError(
+                f"{table.path}: {keys_in_words(table.ids.columns_of_keys)} finds a record by any of them, and look-ups "
+                "are by one: serve without look_up, or name an id of one key"
+            ).at(self.party)
         if self.begin is not None:
             await self.begin(table)
         self.sizes.records = len(table.ids)
@@ -252,11 +309,26 @@ class OpenedModel:
             answer.unknown_cells, answer.empty_columns, _ = table.unlike
         return answer
 
+    @cached_property
+    def common(self) -> Mapping[str, PartnerRecords]:
+        """At the label holder, by feature party that is present the records that it has; once they are aligned."""
+        return {
+            party: self.asked_of[party] if party in self.asked_of else self.alignment.common_with(party, self.ways)
+            for party in present(self._opening)
+        }
+
     @property
     def aligned(self) -> Table:
-        """The records that all parties hold, in their common order."""
+        """The records that all parties hold, in their common order.
+
+        At a feature party of a model with look-ups its other records are behind them, in an order that it draws.
+        """
         if self._common is None:
-            self._common, self._table = required(self._table).take(self.alignment.records), None
+            table, records = required(self._table), self.alignment.records
+            if self._opening.look_up and self.party != self._opening.recipient:
+                others = np.setdiff1d(np.arange(len(table.ids)), records)
+                records = np.concatenate([records, others[permutation(len(others))]])
+            self._common, self._table = table.take(records), None
         return self._common
 
     @property
@@ -277,6 +349,8 @@ class OpenedModel:
     async def _take_records(self) -> None:
         """Take the common records, and read the values of the features that are compared."""
         self.sizes.records = len(self.aligned.ids)
+        if self.then is not None:
+            await self.then()
         if self._compared is None:
             return
         table, compared, files = self.aligned, sorted(self._compared), self._context.scratch.file
@@ -299,6 +373,9 @@ class OpenedModel:
         if name not in offered:
             fault = f"model {opening.model} was trained by {trained_by}, and {name} does not predict with it"
             raise DataError(f"{fault}: use {' or '.join(offered)}")
+        if manifest.get(JOIN, "") != opening.join:
+            fault = f"model {opening.model} was trained with join = {manifest.get(JOIN) or 'inner'!r} at {me}"
+            raise DataError(f"{fault}: predict by the coordinator that trained it")
         if manifest["role"] == "party":
             trained, asked = manifest["parties"], [opening.recipient, *opening.feature_parties]
             if sorted(trained) != sorted(asked):

@@ -66,11 +66,16 @@ class QueryCounts:
     def enter_permitted(self, ids: Ids, most: int) -> Bools:
         """Count a query of those of these records that were asked for fewer than `most` times; returns the others (n,).
 
+        A record that is named several times is asked for as often.
+
         Raises DataError and OSError as `enter` does.
         """
         with self._lines.held(self._read, to_write=True):
             key, asked = self._hashed(ids)
-            spent: Bools = self._of(asked) >= most
+            order, before = np.argsort(asked, kind="stable"), np.empty(len(asked), dtype=np.int64)
+            # times that each was named before in these
+            before[order] = np.arange(len(asked)) - np.searchsorted(asked[order], asked[order])
+            spent: Bools = self._of(asked) + before >= most
             if not spent.all():
                 self._enter(key, asked[~spent])
             return spent
@@ -115,12 +120,12 @@ class QueryCounts:
         return counts
 
     def _add(self, asked: Hashes) -> None:
-        """Count a query of each of these records, which are different ones."""
-        fresh = np.sort(asked[self._of(asked) == 0])
+        """Count a query of each of these records, some of which may come several times."""
+        fresh = np.unique(asked[self._of(asked) == 0])
         places = np.searchsorted(self._hashes, fresh)
         self._hashes = np.insert(self._hashes, places, fresh)
         self._counts = np.insert(self._counts, places, 0)
-        self._counts[np.searchsorted(self._hashes, asked)] += 1
+        np.add.at(self._counts, np.searchsorted(self._hashes, asked), 1)
 
     def _read(self) -> None:
         self._key = b""

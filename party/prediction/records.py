@@ -27,19 +27,25 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import ConfigError, NotServed
+from treetap.errors import BadInput, ConfigError, NotServed
 from treetap.models.arrays import Arrays
+from treetap.models.line_file import Line
+from treetap.models.store import KINDS
 from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.prediction.applicants import Applicants, encode
 from treetap.party.prediction.batch import BatchPrediction, Beside
+from treetap.party.prediction.look_up import Lists
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
+from treetap.party.prediction.reasons import MOST_REASONS, ServedReasons
 from treetap.party.prediction.scores_on_disk import Imputed, Outcome
-from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
+from treetap.party.prediction.steps import ANSWERED, LOOKED_FOR, REQUESTED, UNREQUESTED
 from treetap.party.runtime import step_order
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import step
 from treetap.party.serving.request_queue import RequestQueue
-from treetap.protocols.prediction import check_degraded_serving, degrades_serving
+from treetap.protocols.prediction import check_degraded_serving, degrades_serving, present
 from treetap.protocols.registry import prediction_name
+from treetap.tables.normalised import normaliser
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import Ids
 from treetap.trees.job_params import absence_of
@@ -80,6 +86,9 @@ class ServedPrediction:
         self._rereads = served_models.rereads  # more since then: another attempt is asked for
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
+        self._applicants = Applicants(opened, self.named, lambda name: self._place(name) != UNKNOWN)
+        lacking = self._applicants.lacking
+        self._reasons = ServedReasons(opened, self.config.refused, lacking, given=opening.reasons)
         # for operators: counts since the attempt began, times and a rate of late
         self._figures = serving_pb2.ServingFigures(grpc=served_models.address, away=opening.away)
         self._latest: deque[float] = deque(maxlen=LATEST)
@@ -140,9 +149,13 @@ class ServedPrediction:
         if self._places is None:
             self._places = np.full(len(self._own), NOT_COMMON, dtype=np.int64)
             self._places[self._opened.alignment.records] = np.arange(len(self._opened.alignment.records))
+            if self._opening.look_up:
+                self._applicants.begin()
             self._context.costs.level = logging.DEBUG  # these steps have no end; metrics count them
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
+        self._applicants.take(self._rows // self._opened.ways)
+        self._leave_unscored()
         self._expect(ALONE_S)
         if len(self._rows):
             self._served_models.metrics.blocks.observe(len(self._rows))
@@ -151,8 +164,32 @@ class ServedPrediction:
             records=len(self._rows),
             figures=self._current_figures(),
             reread=self._served_models.rereads > self._rereads,
+            look_ups=len(self.new),
         )
-        return step_order.Outcome(REQUESTED if len(self._rows) else UNREQUESTED, answer=awaited)
+        requested = LOOKED_FOR if self.new else REQUESTED if len(self._rows) else UNREQUESTED
+        return step_order.Outcome(requested, answer=awaited)
+
+    @property
+    def new(self) -> list[tuple[int, str]]:
+        """The numbers and ids of the block's records that are to be looked up."""
+        looked_up = self._applicants.lacking
+        return [(record, name) for record, (name, _) in self._applicants.block.items() if record not in looked_up]
+
+    async def look_up(self, block: int, lists: Lists) -> step_order.Outcome:
+        """Look up the new records of the block, answer for those that have no score; go on with the others."""
+        lacking, answers = await lists.find(block, self.new, self._applicants.waiting)
+        self._applicants.lacking.update(lacking)
+        self._applicants.answers.update(answers)
+        self._leave_unscored()
+        left = serving_pb2.FoundRecords(records=len(self._rows))
+        return step_order.Outcome(REQUESTED if len(self._rows) else ANSWERED, answer=left)
+
+    def _leave_unscored(self) -> None:
+        """Answer for new records of the block that were looked up and have no score; the others are left."""
+        records, answers = self._rows // self._opened.ways, self._applicants.answers
+        gone = np.isin(records, list(answers))
+        self._queue.keep(self._rows[gone], [answers[record] for record in records[gone].tolist()])
+        self._rows = self._rows[~gone]
 
     def _current_figures(self) -> serving_pb2.ServingFigures:
         now = asyncio.get_running_loop().time()
@@ -166,25 +203,73 @@ class ServedPrediction:
 
     # ---- for clients: `treetap.party.serving.registry.ServedModel`
 
-    async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
-        """An answer for each id, in their order.
+    async def predict(
+        self,
+        client: str,
+        ids: Sequence[str],
+        records: Sequence[serving_pb2.NewRecord],
+        within_s: float,
+        reasons: int,
+    ) -> serving_pb2.PredictedRecords:
+        """An answer for each id and each record, in their order.
 
         Raises:
-            NotServed, Overloaded, Silent: see `RequestQueue.ask`.
+            BadInput: the model gives no reasons, or not so many, or none of so many records at once.
+            NotServed, Overloaded, Silent: see `RequestQueue.ask` and `DecisionLog.write`.
         """
         self._servable()
-        places = [self._place(value) for value in ids]
-        began = asyncio.get_running_loop().time()
-        wanted = dict.fromkeys(place for place in places if place >= 0)
-        predicted = await self._queue.ask(wanted, within_s) if wanted else {}
+        if records and not self._opening.look_up:
+            raise BadInput(f"records: model {self.model} is served without look_up; ask about records by ids")
+        named = [*ids, *(record.id for record in records)]
+        if reasons and (reasons > MOST_REASONS or len(named) > self._most_reasoned):
+            raise BadInput(
+                f"reasons = {reasons} of {len(named)} ids: model {self.model} gives at most {MOST_REASONS}, of "
+                f"{self._most_reasoned} ids in a request (most_ids, queue; none where it is not served with --reasons)"
+            )
+        began, manifest = asyncio.get_running_loop().time(), self._opened.manifest
+        values = (
+            await self._context.offload(lambda: [encode(manifest, record) for record in records]) if records else []
+        )
+        with self._applicants.entered(records, values) as (new, refused):
+            places = [*map(self._place, ids), *new]
+            wanted = dict.fromkeys(place for place in places if place >= 0)
+            asked = [place for record in wanted for place in self._reasons.asked(record, reasons)]
+            scored = await self._queue.ask(asked, within_s) if asked else {}
+            predicted = refused | {record: self._reasons.give(record, scored, reasons) for record in wanted}
+        answer = self._answers.to(named, places, predicted)
+        if (log := self._served_models.decisions) is not None:
+            entries = answer.predictions
+            await log.write([self._decision(client, log.hashed(self.named(entry.id)), entry) for entry in entries])
         self._figures.requests += 1
         self._latest.append(asyncio.get_running_loop().time() - began)
-        answer = self._answers.to(ids, places, predicted)
         self._context.costs.byte_counts.sent(client, "predict", self._answers.counted(answer))
         for party in answer.away:
             self._served_models.metrics.without.labels(party).inc()
         self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
+
+    @cached_property
+    def about(self) -> Line:
+        """The model and the job in a line of the decision log; the model by the digest of this party's part."""
+        files = self._opened.manifest["files"]
+        digests = {"model_digest": next(files[kind] for kind in KINDS if kind in files)}
+        return digests | {"model": self.model, "job": self.job, "job_digest": self._context.digest.hex()}
+
+    def _decision(self, client: str, hashed_id: str, entry: serving_pb2.RecordPrediction) -> Line:
+        """The line of a record's answer in the decision log."""
+        kind, not_common = entry.WhichOneof("prediction"), entry.status == serving_pb2.NOT_COMMON
+        return {
+            **self.about,
+            "client": client,
+            "status": serving_pb2.RecordStatus.Name(entry.status).lower(),
+            "ids": [hashed_id],
+            "prediction": getattr(entry, kind) if kind else None,
+            "scores": list(entry.scores),
+            "reasons": [f"{reason.party}:{reason.column or f'#{reason.number}'}" for reason in entry.reasons],
+            "lacked_by": ([entry.party] if entry.party else present(self._opening)) if not_common else [],
+            "spent_by": [entry.party] if entry.party and not not_common else [],
+            "away": list(self._opening.away),
+        }
 
     def refuse(self) -> None:
         self._figures.refused += 1
@@ -204,7 +289,14 @@ class ServedPrediction:
             records=self._servable(),
             most_ids=self.config.most_ids,
             deadline_s=self.config.deadline_s,
+            most_reasoned=self._most_reasoned,
         )
+
+    @property
+    def _most_reasoned(self) -> int:
+        """Most ids of a request for reasons: all ways of their records must fit the queue."""
+        most = min(self.config.most_ids, self.config.queue // self._opened.ways)
+        return most if self._opening.reasons else 0
 
     def close(self) -> None:
         self._queue.close(f"model {self.model} is not served any more; ask again later")
@@ -226,10 +318,15 @@ class ServedPrediction:
             raise NotServed(f"model {self.model} is not served: its coordinator is away; ask again later")
         return len(self._opened.alignment.records)
 
+    def named(self, value: str) -> str:
+        """The id that the table has, of one as a client wrote it."""
+        return normaliser(self._own.rules)(value) if self._own.rules else value
+
     def _place(self, value: str) -> int:
         """The place of a record in the common order; NOT_COMMON, or UNKNOWN."""
-        own = bisect_left(self._own, value)  # UTF-8 sorts as text does
-        if own == len(self._own) or self._own[own] != value:
+        named = self.named(value)
+        own = bisect_left(self._own, named)  # UTF-8 sorts as text does
+        if own == len(self._own) or self._own[own] != named:
             return UNKNOWN
         return int(required(self._places)[own])
 
@@ -273,7 +370,7 @@ class _Answers:
         )
         for value, place in zip(ids, places, strict=True):
             entry = answer.predictions.add()
-            if place >= 0:
+            if place in predicted:
                 entry.CopyFrom(predicted[place])
             else:
                 entry.status = serving_pb2.NOT_COMMON if place == NOT_COMMON else serving_pb2.UNKNOWN_ID

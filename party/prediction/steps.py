@@ -5,16 +5,27 @@ The label holder sends the records of each block to every feature party.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Bools
 from treetap.errors import Incompatible, Malformed
+from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
-from treetap.party.runtime.context import REMEDY, Rows, StepContext, as_chunk, counted_bodies, counted_items
+from treetap.party.runtime.context import (
+    MESSAGE_BYTES,
+    REMEDY,
+    CountedBody,
+    Rows,
+    StepContext,
+    as_chunk,
+    counted_bodies,
+    counted_items,
+)
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_ROUND,
@@ -28,7 +39,7 @@ from treetap.party.runtime.step_order import (
     without,
 )
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.prediction import present
+from treetap.protocols.messages import aligned_apart
 from treetap.protocols.registry import prediction
 from treetap.tables.record_ids import Ids
 from treetap.wire.records import most_bytes, pack_bits, rows_of, unpack_bits
@@ -44,6 +55,7 @@ UNATTRIBUTED = "no attributions are asked for"
 #: Outcomes of `await_requests`.
 REQUESTED = "clients have asked"
 UNREQUESTED = "no client has asked"
+LOOKED_FOR = "clients have asked about new records"
 #: Outcomes of the last step of a block.
 MORE_BLOCKS = "the block is done and another one follows"
 LAST_BLOCK = "the last block is done"
@@ -95,17 +107,46 @@ def steps_asked_for(
     *,
     served: Collection[str] = (),
     attributed: Collection[str] = (),
+    looked_up: Collection[str] = (),
 ) -> Mapping[str, Step]:
-    """A role's steps, without those of served models or of attributions if the opening asks for none."""
+    """A role's steps, without those of served models, of attributions or of look-ups if the opening asks for none."""
     absent = {*(() if opening.serve else served), *(() if opening.attributions else attributed)}
+    absent |= {*(() if opening.look_up else looked_up)}
     return {name: work for name, work in steps.items() if name not in absent}
 
 
-async def send_block(context: StepContext, parties: Sequence[str], number: int, rows: Rows, total: int) -> None:
-    """Label holder: send the records of a block, of `total` common ones, to every feature party."""
-    items = counted_items(as_chunk, rows, total, most_bytes(len(rows), total))
-    chunks = list(counted_bodies(lambda chunks: prediction_pb2.BlockRecords(chunks=chunks), items))
-    await context.outbox.send_each("block_records", dict.fromkeys(parties, chunks), number)
+async def send_block(context: StepContext, common: Mapping[str, PartnerRecords], number: int, rows: Rows) -> None:
+    """Label holder: send every feature party those of the records of a block that it has.
+
+    `common`: see `OpenedModel`. Who may lack some hears also where the others are in the block.
+    """
+    bodies: dict[str, list[CountedBody | prediction_pb2.BlockRecords]] = {}
+    for party, of_party in common.items():
+        (own, places), total = of_party.placed(rows), len(of_party)
+        items = counted_items(as_chunk, own, total, most_bytes(len(own), total))
+        bodies[party] = [*counted_bodies(lambda chunks: prediction_pb2.BlockRecords(chunks=chunks), items)]
+        if of_party.lacks is not None:
+            told = places.astype("<u4").tobytes()
+            for first in range(0, max(len(told), 1), MESSAGE_BYTES):
+                part = told[first : first + MESSAGE_BYTES]
+                bodies[party].append(prediction_pb2.BlockRecords(records=len(rows), places=part))
+    await context.outbox.send_each("block_records", bodies, number)
+
+
+class Block(NamedTuple):
+    """The records of a block at a feature party.
+
+    Attributes:
+        rows: those that it has (n,), of the common ones, ascending.
+        spent: of those of a served block, of which the policy permits no further query (n,).
+        records: the number of all.
+        places: in the block, of those in `rows` (n,).
+    """
+
+    rows: Rows
+    spent: Bools
+    records: int
+    places: Rows
 
 
 class TakenBlocks:
@@ -115,37 +156,47 @@ class TakenBlocks:
         self._context, self._opening = context, opening
         self._taken: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
-    async def take(self, number: int, ids: Ids) -> tuple[Rows, Bools]:
-        """Take the records (n,) of a block, of the common ones with these ids; progress begins anew with them.
+    async def take(self, number: int, ids: Ids, ways: int = 1) -> Block:
+        """Take the places of a block, of the common records with these ids; progress begins anew with them.
 
-        Returns them with those of a served block of which the policy permits no further query (n,).
+        `ways`: in which a record can be scored, see `treetap.party.prediction.reasons`.
 
         A served model goes on where the policy permits no further query of one: the label holder hears which, and the
         role must answer by a fixed row in its place.
 
         Raises:
-            Malformed: they are none, or more than a block has; or one of them was in a block of the table before.
+            Malformed: they are none, or more than a block has; or one of them was in a block of the table before; or
+                their places are none of such a block.
             Refused: the policy permits no further query of one of them, and the model is not served.
         """
         context, label_holder, most = self._context, self._opening.recipient, max(1, self._opening.block)
         chunks: list[types_pb2.RecordChunk] = []
+        told, records, apart = b"", 0, aligned_apart(self._opening)
         async for message in context.mailbox.series(label_holder, "block_records", number, 0):
-            chunks += message.prediction.block_records.chunks
-        rows = rows_of(chunks, len(ids))
-        if not len(rows):
+            body = message.prediction.block_records
+            chunks += body.chunks
+            told, records = told + body.places, max(records, body.records)
+        rows = rows_of(chunks, len(ids) * ways)
+        places = np.arange(len(rows))
+        if apart:
+            places = np.frombuffer(told[: 4 * len(rows)], dtype="<u4").astype(np.int64)
+        records = records if apart else len(rows)
+        if not records:
             raise Malformed(f"{label_holder}, block {number}: a block of no records")
-        if len(rows) > most:
-            raise Malformed(f"{label_holder}, block {number}: has {len(rows)} records, blocks have {most}")
+        if records > most:
+            raise Malformed(f"{label_holder}, block {number}: has {records} records, blocks have {most}")
+        if apart and (len(told) != 4 * len(rows) or len({*places.tolist()} & {*range(records)}) != len(rows)):
+            raise Malformed(f"{label_holder}, block {number}: has no {len(rows)} places of {records} records")
         self._check_new(number, rows, len(ids))
         spent = np.zeros(len(rows), dtype=bool)
         if self._opening.serve:
-            spent = await charge_permitted(context, ids, rows)
+            spent = await charge_permitted(context, ids, rows // ways)
             said = prediction_pb2.SpentRecords(spent=pack_bits(spent) if spent.any() else b"")
             await context.outbox.send(label_holder, "spent_records", [said], round=number)
         else:
             await charge_queries(context, ids, rows)
-        context.progress.done, context.progress.total = 0, len(rows)
-        return rows, spent
+        context.progress.done, context.progress.total = 0, records
+        return Block(rows, spent, records, places)
 
     def _check_new(self, number: int, rows: Rows, total: int) -> None:
         """`Malformed` if a record of a table was in a block before; clients may ask again."""
@@ -162,15 +213,19 @@ class TakenBlocks:
 
 
 async def take_spent(
-    context: StepContext, opening: prediction_pb2.OpenModel, number: int, records: int
+    context: StepContext, common: Mapping[str, PartnerRecords], number: int, rows: Rows, *, serve: bool
 ) -> dict[int, str]:
-    """Label holder: the place in a block, of `records`, → a feature party that permits no query; none in a batch."""
+    """Label holder: the place in a block, of records `rows`, → a feature party that permits no query; none in a batch.
+
+    `common`: see `OpenedModel`.
+    """
     spent: dict[int, str] = {}
-    for party in present(opening) if opening.serve else ():
+    for party, of_party in common.items() if serve else ():
         said: bytes = (await context.mailbox.only(party, "spent_records", number)).spent
+        _, places = of_party.placed(rows)
         with blaming(party, number):
-            places: Sequence[int] = np.flatnonzero(unpack_bits(said, records)).tolist() if said else []
-        spent.update(dict.fromkeys(places, party))
+            asked = places[unpack_bits(said, len(places))] if said else places[:0]
+        spent.update(dict.fromkeys(asked.tolist(), party))
     return spent
 
 

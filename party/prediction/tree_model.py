@@ -23,24 +23,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap.arrays import Bools, Floats
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import Malformed
 from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.models.own_split import OwnSplit, valued_trees
 from treetap.models.store import HIDES_CONSTANTS
+from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.prediction.batch import Beside
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
+from treetap.party.prediction.reasons import NumberedColumns
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.scores_on_disk import Imputed, ScoreStore
 from treetap.party.prediction.steps import NAMES
-from treetap.party.runtime.context import Rows, batches
+from treetap.party.runtime.context import Rows, batches, required
 from treetap.party.runtime.step_order import ALIGNMENT, Phase, StepId, step
 from treetap.protocols.messages import CLASSES_OF_NAMES, LONGEST_NAME, ScoringSizes
 from treetap.tables.categories import Category
 from treetap.tables.label_columns import IdColumns
-from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.paths import Decide, GoesLeft, candidate_leaves, covering, expected_guesses, paths
+from treetap.trees.ensemble import Ensemble, Split, Tree, route
+from treetap.trees.paths import (
+    Decide,
+    GoesLeft,
+    candidate_leaves,
+    covering,
+    expected_guesses,
+    paths,
+    reached_values,
+)
 from treetap.wire.v2 import prediction_pb2
 
 log = logging.getLogger(__name__)
@@ -86,22 +96,29 @@ class OwnSplits:
 
     def goes_left(self, handle: int, rows: Rows) -> Bools:
         """Directions of some records at a split, (n,), true for left: one column is read."""
-        split = self.split(handle)
-        return split.goes_left(self._opened.values.column(rows, split.feature))
+        split, opened = self.split(handle), self._opened
+        values = opened.values.column(rows // opened.ways, split.feature)
+        return split.goes_left(opened.in_ways(values, rows, split.feature))
 
     def directions(self, rows: Rows) -> GoesLeft:
         """Directions of some records at any split: all columns are gathered once, when the first is needed."""
-        columns = cache(lambda: self._opened.values.columns(rows))
+        opened = self._opened
+        columns = cache(lambda: opened.values.columns(rows // opened.ways))
 
         def goes_left(handle: int) -> Bools:
             split = self.split(handle)
-            return split.goes_left(columns()(split.feature))
+            return split.goes_left(opened.in_ways(columns()(split.feature), rows, split.feature))
 
         return goes_left
 
     def names(self) -> dict[int, str]:
         """Handle → name of the column that the split is on."""
         return named(self._opened.manifest, self._by_handle.values())
+
+    def phase(self, job: PredictionJob, names: Phase, others: int = 0) -> Phase:
+        """The phase `NAMES`: `names`, or where reasons are given the numbers of columns; see `NumberedColumns`."""
+        columns = {self._by_handle[handle].feature: name for handle, name in self.names().items()}
+        return NumberedColumns(job, self._opened, columns, others) if job.opening.reasons else names
 
 
 class TreeModel:
@@ -132,6 +149,12 @@ class TreeModel:
         # which entries are constant would tell where padded trees end
         self.hides_constants = bool(manifest.get(HIDES_CONSTANTS)) or any(tree.padded for tree in trees.public)
         self.own = OwnSplits(opened, trees.own)
+        self._missing_left = {
+            (split.owner, split.handle)
+            for tree in self.public.trees
+            for split in tree.splits
+            if split.node in tree.missing_left
+        }
 
     def imputed(self, goes_left: GoesLeft, n: int, away: Collection[str]) -> Floats:
         """The expected share of each record's path that is guessed (n,), as far as the label holder can compute it."""
@@ -143,10 +166,39 @@ class TreeModel:
         for tree in self.ensemble.used_trees:
             yield candidate_leaves(tree, len(rows), decide)
 
-    def count(self, rows: Rows, figure: Callable[[GoesLeft, int], Floats]) -> Floats:
-        """A figure of each of some records (n,) by their directions, computed part by part."""
-        parts = np.split(rows, range(COUNTED, len(rows), COUNTED))
-        return np.concatenate([figure(self.own.directions(part), len(part)) for part in parts])
+    def count(
+        self, rows: Rows, common: Mapping[str, PartnerRecords], figure: Callable[[Decide, int], Floats]
+    ) -> Floats:
+        """A figure of each of some records (n,) by the directions that are known here, computed part by part.
+
+        `common`: see `OpenedModel`. Of records that none of these parties has there is nothing to hide, and no figure.
+        """
+        figures = [np.zeros(0)]
+        for some, lacking in _by_lacking(rows, common):
+            for part in np.split(some, range(COUNTED, len(some), COUNTED)):
+                figures.append(figure(self.decide(part, lacking), len(part)))
+        return np.concatenate(figures)
+
+    def scores(self, rows: Rows, lacking: Collection[str]) -> Floats:
+        """Scores (n, outputs) of records that all other parties lack, which are `lacking`."""
+        decide, n = self.decide(rows, lacking), len(rows)
+
+        def goes_left(split: Split, places: Ints) -> Bools:
+            return required(decide(split))[places]
+
+        reached = ((tree, route(tree.splits, n, goes_left)) for tree in self.ensemble.used_trees)
+        return self.ensemble.summed((reached_values(tree, leaves, goes_left) for tree, leaves in reached), n)
+
+    def decide(self, rows: Rows, lacking: Collection[str]) -> Decide:
+        """The directions of some records at the own splits, and at those of parties that lack all of them."""
+        own, n = self._decide(self.own.directions(rows)), len(rows)
+
+        def known(split: Split) -> Bools | None:
+            if split.owner in lacking:
+                return np.full(n, (split.owner, split.handle) in self._missing_left)
+            return own(split)
+
+        return known
 
     def handles_of(self, party: str) -> set[int]:
         """The splits that another party owns."""
@@ -155,6 +207,18 @@ class TreeModel:
     def _decide(self, goes_left: GoesLeft) -> Decide:
         """The directions of records at the own splits; None at those of others."""
         return lambda split: goes_left(split.handle) if split.owner == self._party else None
+
+
+def _by_lacking(rows: Rows, common: Mapping[str, PartnerRecords]) -> Iterator[tuple[Rows, set[str]]]:
+    """Records by the parties that lack them, without such as none of them has."""
+    masks = {party: of_party.lacks[rows] for party, of_party in common.items() if of_party.lacks is not None}
+    if not masks:
+        yield rows, set()
+        return
+    patterns, kinds = np.unique(np.stack([*masks.values()]), axis=1, return_inverse=True)
+    for kind, pattern in enumerate(patterns.T):
+        if not pattern.all():
+            yield rows[kinds.ravel() == kind], {party for party, lacks in zip(masks, pattern, strict=True) if lacks}
 
 
 def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
@@ -273,7 +337,8 @@ class TreeScoring:
         self.opened.shape = {"trees": len(self.trees.ensemble.used_trees)}
         self.names = NamesTaken(job, self.trees.handles_of)
         sizes.named = sum(len(self.trees.handles_of(party)) for party in job.chain)
-        self.phases: Mapping[str, Phase] = {ALIGNMENT: self.opened.alignment, NAMES: self.names}
+        heard = self.trees.own.phase(job, self.names, sizes.named)
+        self.phases: Mapping[str, Phase] = {ALIGNMENT: self.opened.alignment, NAMES: heard}
         self.records = record_source(job, self.opened, [self._write_paths, *beside])
 
     def keep(

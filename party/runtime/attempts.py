@@ -220,6 +220,7 @@ class Session:
     pace: Pace = field(default_factory=Pace)
     expiry: asyncio.TimerHandle | None = None
     serves: bool = False  #: a model, to clients
+    organisations: dict[str, str] = field(default_factory=dict)  #: of those that have sent, by their certificates
 
     @property
     def trace(self) -> str:

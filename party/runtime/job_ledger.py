@@ -23,6 +23,7 @@ DAILY: Mapping[str, str] = {
     Kind.PREDICTION: "predictions_per_day",
     Kind.PREVIEW: "previews_per_day",
     Kind.RECORDS: "records_per_day",
+    Kind.LOOK_UPS: "look_ups_per_day",
 }
 
 

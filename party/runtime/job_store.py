@@ -1,8 +1,9 @@
 """A party's files: progress of running jobs, shards of published models, and the clean-up at the party's start.
 
     state/jobs/<job>/     job.json (which submission of which job), the shard, a file of a kind (trees.jsonl: one tree a
-                          line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz; of a
-                          network epochs-even.npz, epochs-odd.npz, best.npz and private.npz, a key
+                          line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz and
+                          left-bits.jsonl, at a dealer dealt.jsonl; of a network epochs-even.npz, epochs-odd.npz,
+                          best.npz and private.npz, a key
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
     state/ledger.jsonl    what data were charged for (`treetap.party.runtime.ledger`)
@@ -21,7 +22,7 @@ import logging
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import (
@@ -64,6 +65,8 @@ TRANSCRIPTS = "transcripts"
 DRAWS = "noisy_labels"
 #: The folder of counted queries of records: see `treetap.party.prediction.query_counts`.
 QUERIES = "queries"
+#: The folder of decisions about served records: see `treetap.party.serving.decisions`.
+DECISIONS = "decisions"
 #: The folder of rows that previews have found: see `treetap.party.alignment.preview`.
 PREVIEWED = "previews"
 
@@ -298,6 +301,7 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
             *(state / TRANSCRIPTS).glob("*/"),
             state / DRAWS,
             state / QUERIES,
+            state / DECISIONS,
             state / PREVIEWED,
             predictions,
             jobs,
@@ -326,3 +330,27 @@ def already_published(progress: Path, model: Path) -> bool:
         return read_json(progress / JOB) == read_json(model / JOB)
     except DataError:  # one is damaged: an error names it when somebody asks for the job
         return False
+
+
+#: What is used once: numbers, and names of what they number.
+Number: TypeAlias = tuple[int | str, ...]
+
+
+class UsedOnce:
+    """Numbers of a job of which each is used once: it is on disk before anything that it numbers goes out."""
+
+    def __init__(self, lines: LineFile) -> None:
+        """`lines`: the job's, one for each use of some numbers; it is read."""
+        self._lines = lines
+        self._used: set[Number] = {tuple(number) for line in lines.read() for number in line["used"]}
+
+    def __contains__(self, number: Number) -> bool:
+        return number in self._used
+
+    def use(self, numbers: Collection[Number]) -> Number | None:
+        """Note these in one line; or give one that was used before, and note none."""
+        if again := self._used & {*numbers}:
+            return min(again)
+        self._lines.put({"used": [list(number) for number in numbers]}, self._lines.count())
+        self._used |= {*numbers}
+        return None

@@ -59,6 +59,7 @@ class Kind(StrEnum):
     PREVIEW = "preview"  #: 1
     ANSWER = "preview's answer"  #: 0: what a preview told this party is among the details
     RECORDS = "records"  #: records that all parties of a training or a prediction have
+    LOOK_UPS = "look-ups"  #: ids that a label holder may look up, charged before it does
     NOISY_LABELS = "noisy labels"  #: ε of a draw
     CLEAN_LABELS = "measures by clean labels"  #: labels that they were computed from
     NOISED_SUMS = "noised sums"  #: ρ of an attempt

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from treetap.errors import BadInput, Conflict, Interrupted, OutOfOrder, TreetapError
 from treetap.party.runtime.step_order import StepId, Untimely, describe
+from treetap.process.together import ended
 from treetap.wire.v2 import control_pb2
 
 log = logging.getLogger(__name__)
@@ -119,10 +120,7 @@ class StepCache:
 
     async def close(self) -> None:
         """Cancel running steps and wait until they have ended."""
-        running = [task for _, task in self._tasks.values() if not task.done()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await ended(task for _, task in self._tasks.values() if not task.done())
 
 
 async def follow(

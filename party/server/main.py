@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.native import arithmetic
-from treetap.party.config import PartyConfig, check_folders, read
+from treetap.party.config import DealerConfig, PartyConfig, check_folders, read
 from treetap.party.node import PartyNode
 from treetap.party.policy_tables import TABLES
 from treetap.party.runtime.job_store import TRANSCRIPTS
@@ -48,7 +48,7 @@ def reread(path: Path, running: PartyConfig) -> tuple[PartyConfig, list[str], li
     Raises:
         BadInput: a file has a fault, or names a folder that is not there.
     """
-    read_now = read(path)
+    read_now = read(path, type(running))
     check_folders(read_now)
     changed, left = _differing(running, read_now, REREAD)
     updates: dict[str, Any] = {key: getattr(read_now, key) for key in REREAD}
@@ -64,6 +64,7 @@ def reread(path: Path, running: PartyConfig) -> tuple[PartyConfig, list[str], li
         changed += [f"policy.{table}.{key}" for key in keys] or [f"policy.{table}"]
     config = running.model_copy(update=updates).under(read_now.policy)
     config.check_apart()  # of clients that stay until a restart, too
+    config.check_decisions()  # likewise
     return config, changed, left
 
 
@@ -103,16 +104,24 @@ OF_JOBS = ("treetap.party.opening",)
 OF_BOOSTING = ("treetap.party.boosting.label_holder", "treetap.party.boosting.feature_party")
 
 
-def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = False) -> None:
-    """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes.
+def run(
+    config_path: Path,
+    *,
+    until_stdin_closes: bool,
+    in_terminal: bool = False,
+    kind: type[PartyConfig] = PartyConfig,
+) -> None:
+    """Serve one party, or a dealer; returns after SIGTERM, SIGINT or, if asked, when standard input closes.
 
-    `in_terminal`: what `hold_hangup` said.
+    `in_terminal`: what `hold_hangup` said. `kind`: of the file.
     """
     faulthandler.enable(all_threads=False)  # a crash in C says where on stderr, and so by which kernel
     leave_out_pandas()
-    config = read(config_path)
+    config = read(config_path, kind)
     config.transport().check(config.name, Role.PARTY)
     check_folders(config)
+    if isinstance(config, DealerConfig):
+        config.check_alone()
     backend = choose_arithmetic(config, config_path)
     raise_descriptors()
     share_heaps()

@@ -12,12 +12,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treetap import errors
+from treetap.models.line_file import Line
+from treetap.names import NAME
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.runtime.metrics import STRANGER, PartyMetrics
 from treetap.wire.v2 import serving_pb2
+
+if TYPE_CHECKING:
+    from treetap.party.serving.decisions import DecisionLog
 
 #: A folder of a table that is a column's value, as in `site=north/part-0.parquet`: the value is content.
 _PARTITION = re.compile(r"([\w.-]+)=[^/\s]+/")
@@ -81,8 +86,14 @@ OUTCOMES: dict[type[BaseException], str] = {
     errors.NotServed: "not_served",
     errors.Overloaded: "queue_full",
     errors.Silent: "late",
+    errors.Refused: "refused",
     asyncio.CancelledError: "client_gone",
 }
+
+
+def _outcome(error: BaseException) -> str:
+    """The outcome of a request that ended with an error."""
+    return next((name for kind, name in OUTCOMES.items() if isinstance(error, kind)), "defect")
 
 
 class ServedModel(Protocol):
@@ -97,8 +108,24 @@ class ServedModel(Protocol):
         """True while requests are answered."""
         ...
 
-    async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
-        """An answer for each id, in their order."""
+    @property
+    def about(self) -> Line:
+        """The model and the job in a line of the decision log."""
+        ...
+
+    def named(self, value: str) -> str:
+        """The id that the table has, of one as a client wrote it."""
+        ...
+
+    async def predict(
+        self,
+        client: str,
+        ids: Sequence[str],
+        records: Sequence[serving_pb2.NewRecord],
+        within_s: float,
+        reasons: int,
+    ) -> serving_pb2.PredictedRecords:
+        """An answer for each id and each record, in their order, with so many reasons at most."""
         ...
 
     def describe(self) -> serving_pb2.ModelDescription:
@@ -124,8 +151,9 @@ class ServedModels:
     `address`: that for clients, `host:port`; empty if the party does not listen.
     """
 
-    def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
-        self._name, self._policy = config.name, config.policy
+    def __init__(self, config: PartyConfig, metrics: PartyMetrics, decisions: DecisionLog | None = None) -> None:
+        """`decisions`: where it notes what it answers and what it refuses."""
+        self._name, self._policy, self.decisions = config.name, config.policy, decisions
         self._clients = frozenset(config.serve.clients if config.serve else ())
         self.own_paths = OwnPaths(config)  #: are left out of errors
         self.metrics = metrics
@@ -185,16 +213,34 @@ class ServedModels:
             UnknownJob: the model is not served.
             NotServed, Overloaded, Silent: the client may retry later.
         """
-        self.admit(client, request.model)
-        with self._counted(client, request.model):
-            served = self._find(request.model)
-            if not 0 < len(request.ids) <= served.config.most_ids:
-                raise errors.BadInput(
-                    f"{len(request.ids)} ids: a request has 1 to {served.config.most_ids} of them (most_ids)"
-                )
-            served.recorded(client, request)
-            longest = served.config.deadline_s
-            return await served.predict(client, request.ids, longest if within_s is None else min(within_s, longest))
+        try:
+            self.admit(client, request.model)
+            with self._counted(client, request.model):
+                served = self._find(request.model)
+                asked = len(request.ids) + len(request.records)
+                if not 0 < asked <= served.config.most_ids:
+                    raise errors.BadInput(
+                        f"{asked} ids: a request has 1 to {served.config.most_ids} of them (most_ids)"
+                    )
+                served.recorded(client, request)
+                longest = served.config.deadline_s
+                within = longest if within_s is None else min(within_s, longest)
+                return await served.predict(client, request.ids, request.records, within, request.reasons)
+        except errors.TreetapError as refusal:
+            if self.decisions is not None:
+                await self.decisions.write([self._refusal(self.decisions, client, request, refusal)])
+            raise
+
+    def _refusal(
+        self, log: DecisionLog, client: str, request: serving_pb2.PredictRecords, refusal: errors.TreetapError
+    ) -> Line:
+        """The line of a refusal; without ids if the client may not ask, or about so many, or the model is not here."""
+        served = self._meant(request.model)
+        about = {"model": request.model if NAME.match(request.model) else ""} if served is None else served.about
+        hidden = isinstance(refusal, errors.Refused | errors.BadInput)
+        asked = [*request.ids, *(record.id for record in request.records)]
+        ids = [] if served is None or hidden else [log.hashed(served.named(value)) for value in asked]
+        return {**about, "client": client, "status": _outcome(refusal), "ids": ids}
 
     def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
         """The description of a served model for a client. Raises as `predict` does."""
@@ -228,10 +274,12 @@ class ServedModels:
 
     def _refused(self, model: str) -> None:
         """Count a request without an answer at its model, or at the only model if it names none."""
-        if model in self._served:
-            self._served[model].refuse()
-        elif not model and len(self._served) == 1:
-            next(iter(self._served.values())).refuse()
+        if (served := self._meant(model)) is not None:
+            served.refuse()
+
+    def _meant(self, model: str) -> ServedModel | None:
+        """The served model of this name, or the only one if it is empty."""
+        return next(iter(self._served.values())) if len(self._served) == 1 and not model else self._served.get(model)
 
     @contextmanager
     def _counted(self, client: str, model: str) -> Iterator[None]:
@@ -242,7 +290,7 @@ class ServedModels:
             yield
             outcome = "answered"
         except (errors.TreetapError, asyncio.CancelledError) as error:
-            outcome = next((name for kind, name in OUTCOMES.items() if isinstance(error, kind)), outcome)
+            outcome = _outcome(error)
             if isinstance(error, errors.TreetapError):
                 self._refused(model)
             raise

@@ -24,6 +24,7 @@ from treetap.tables.binned import JobRecords
 from treetap.tables.config import TableConfig
 from treetap.tables.label_columns import check_weight_bound
 from treetap.tables.labels import Labels, label_column, learnable
+from treetap.tables.normalised import in_words
 from treetap.tables.reading import Table
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import TreeParams
@@ -92,6 +93,15 @@ async def load_records(
         raise DataError(
             f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
             f"{spec.table!r} has: an eval table has the columns of the training"
+        ).at(context.party)
+    if named.key_places != table.ids.keys:
+        raise DataError(f"table {spec.eval_table!r} has other keys than table {spec.table!r}: write the same id").at(
+            context.party
+        )
+    if named.rules != table.ids.rules:
+        raise DataError(
+            f"table {spec.eval_table!r} has {in_words(named.rules)}, and table {spec.table!r} has "
+            f"{in_words(table.ids.rules)}: an eval table has the ids of the training"
         ).at(context.party)
     with_label = spec.aggregator == context.party
     wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})

@@ -27,6 +27,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean, naming
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, seed_of, self_test
+from treetap.models.store import JOIN
 from treetap.names import check_name
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import CiphertextBody, StepContext, required
@@ -208,10 +209,16 @@ def fingerprint(table: Table) -> str:
 
 
 async def bin_features(
-    context: StepContext, table: Table, params: TreeParams, training: int | None = None, *, missing_bins: bool = False
+    context: StepContext,
+    table: Table,
+    params: TreeParams,
+    training: int | None = None,
+    *,
+    missing_bins: bool = False,
+    lacks: bool = False,
 ) -> BinnedTable:
-    """Bin the party's columns off the event loop; `training`, `missing_bins`: see `bin_columns`."""
-    further: dict[str, Any] = {"missing_bins": missing_bins, "scratch": context.scratch.file}
+    """Bin the party's columns off the event loop; `training`, `missing_bins`, `lacks`: see `bin_columns`."""
+    further: dict[str, Any] = {"missing_bins": missing_bins, "lacks": lacks, "scratch": context.scratch.file}
     with naming(context.party):
         return await context.offload(
             lambda: bin_columns(table, params.max_bin, params.one_hot_below, training, **further)
@@ -225,6 +232,7 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
         "party": context.party,
         "protocol": training_name(spec),
         "missing": None if np.isnan(missing) else missing,
+        **({JOIN: spec.join} if spec.join else {}),
         **table.described(),
     }
 
@@ -288,13 +296,12 @@ class ReceivedKey:
 
 
 async def take_key(
-    context: StepContext, label_holder: str, expected: KeyKind, implied: Callable[[int, int], Slots]
+    context: StepContext, label_holder: str, expected: KeyKind, implied: Callable[[setup_pb2.PublicKeyMessage], Slots]
 ) -> ReceivedKey:
     """Feature party: receive public key and slot widths; a key of another scheme or size than the job's is refused.
 
-    `implied`: number of slots, and of those among them that hold classes → the layout that the job implies, as far as
-    this party knows the job. Wider slots would leave room in a plaintext for more than sums, narrower ones would add up
-    what the job keeps apart.
+    `implied`: the message → the layout that the job implies for so many slots, as far as this party knows the job.
+    Wider slots would leave room in a plaintext for more than sums, narrower ones would add up what the job keeps apart.
     """
     key: setup_pb2.PublicKeyMessage = await context.mailbox.only(label_holder, "public_key")
     if key.scheme != expected.scheme:
@@ -310,7 +317,7 @@ async def take_key(
             public = PublicKey.from_bytes(key.modulus, allow_breakable=expected.breakable)
         slots = Slots(tuple(key.slot_widths))
         slots.groups_per_plaintext(expected.plain_bits)
-        layout = implied(len(slots.widths), key.label_slots)
+        layout = implied(key)
     except (BadInput, PlaintextOverflow, Malformed) as failure:
         raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
     if slots != layout:

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from treetap.errors import Malformed
+from treetap.errors import Malformed, refuse
 from treetap.neural.numbers import from_bytes, to_bytes
 from treetap.party.runtime.context import MESSAGE_BYTES, StepContext
 from treetap.party.splitnn.bodies import Numbers, bodies
@@ -84,12 +84,15 @@ async def take(
     where = f"{sender} sent {kind} of {place or f'epoch {round}, batch {stage}'}"
     async for message in context.mailbox.series(sender, kind, round, stage, patience=patience):
         body = cast(Numbers, content_of(message, kind))
-        if body.width != width:
-            raise Malformed(f"{where} with width {body.width}, where the job has {width}")
-        if body.wire_type != wire_type:
-            raise Malformed(f"{where} as {body.wire_type!r}, where the job has {wire_type}")
-        if sum(len(part) for part in parts) + body.rows > rows:
-            raise Malformed(f"{where} with more rows than the {rows} that there are")
+        refuse(
+            (body.width != width, f"{where} with width {body.width}, where the job has {width}"),
+            (body.wire_type != wire_type, f"{where} as {body.wire_type!r}, where the job has {wire_type}"),
+            (
+                sum(len(part) for part in parts) + body.rows > rows,
+                f"{where} with more rows than the {rows} that there are",
+            ),
+            kind=Malformed,
+        )
         try:
             parts.append(from_bytes(body.values, body.rows, width, wire_type))
         except ValueError as fault:

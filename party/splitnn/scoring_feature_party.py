@@ -41,11 +41,11 @@ class FeatureParty:
         2. compute their embeddings piece after piece, and send them.
         """
         number, context, opened = request.round, self._context, self._opened
-        rows, spent = await self._blocks.take(number, opened.aligned.ids)
+        block = await self._blocks.take(number, opened.aligned.ids)
         if not self._taken:
             await context.offload(lambda: self._network.take(opened.aligned))
             self._taken = True
-        blocks = self._embeddings(rows, spent)
+        blocks = self._embeddings(block.rows, block.spent)
         await send_blocks(context, self._opening.recipient, EMBEDDINGS, blocks, self._wire_type, number)
         context.mailbox.forget(number)
 

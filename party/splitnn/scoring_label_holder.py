@@ -71,7 +71,7 @@ class LabelHolder:
         """
         number, context, opened = request.round, self._context, self._opened
         rows, blocks = self._records.block(number)
-        await send_block(context, self._present, number, rows, len(opened.aligned.ids))
+        await send_block(context, opened.common, number, rows)
         wire, widths = self._wire_type, self._network.widths
         own, *taken = await together(
             self._own(rows),
@@ -80,7 +80,8 @@ class LabelHolder:
                 for party in self._present
             ),
         )
-        self._records.leave_out(await take_spent(context, self._opening, number, len(rows)))
+        spent = await take_spent(context, opened.common, number, rows, serve=self._opening.serve)
+        self._records.leave_out(spent)
         embeddings = dict(zip(self._present, taken, strict=True))
         scores = await context.offload(lambda: self._network.scores(own, embeddings))
         away = len(self._opening.away) / len(self._opening.feature_parties)

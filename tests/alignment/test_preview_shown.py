@@ -243,7 +243,7 @@ async def test_a_coordinator_takes_no_answer_that_cannot_be(step: str, tmp_path:
 
         async def changed(caller: str, request: Any, conducted: Any = node.step) -> Any:
             async for event in conducted(caller, request):
-                if event.HasField("result") and event.result.HasField("alignment"):
+                if event.HasField("result") and name_of(event.result) == step:
                     getattr(event.result.alignment, step).common.records = 2**63
                 yield event
 

@@ -95,7 +95,8 @@ class Reflecting(Alignment):
     @step()
     async def blind_ids(self) -> None:
         """Points of nothing."""
-        await self._proofs.announce()
+        self._begin_key()
+        await self._proofs.announce(self._own)
         self._shuffle, made = np.arange(len(self._ids)), self._lists.empty()
         made.append(group().hash_points(secrets.token_bytes(64 * len(self._ids))))
         self._hold(made)
@@ -120,7 +121,7 @@ class Reflecting(Alignment):
     async def match_ids(self) -> None:
         """All are common."""
         points = np.sort(np.frombuffer(self.answer.take(0, len(self.answer)), dtype="S32"))
-        self._found = np.arange(len(points)), hashlib.sha256(points.tobytes()).digest()
+        self._matched, self._digest = [np.arange(len(points))], hashlib.sha256(points.tobytes()).digest()
 
 
 @pytest.mark.parametrize("proven", [False, True])
@@ -130,7 +131,7 @@ def test_points_that_are_sent_back(proven: bool, tmp_path: Path, monkeypatch: py
     def made(context: Any, *args: Any, **named: Any) -> Alignment:
         return (Reflecting if context.party == FIRST else Alignment)(context, *args, **named)
 
-    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    monkeypatch.setattr(label_holder_job, "alignment_of", made)
     own = [f"patient {number}" for number in range(40)]
     ids = [[f"nobody {number}" for number in range(40)], own]
     status, found = trained(tmp_path, {OTHER: ASKS[OTHER]} if proven else {}, ids=ids)
@@ -153,6 +154,7 @@ class Related(Reflecting):
     @step()
     async def blind_ids(self) -> None:
         """Send the other's key times the own exponent, as the own key."""
+        self._begin_key()
         theirs = await self._context.mailbox.only(OTHER, "alignment_key")
         own = alignment_pb2.AlignmentKey(key=proof.raised_by(self._exponent, theirs.key), asks=True)
         await self._context.outbox.send(OTHER, "alignment_key", [own])
@@ -193,7 +195,7 @@ def test_sums_raised_by_an_unknown_exponent(checked: bool, tmp_path: Path, monke
     def made(context: Any, *args: Any, **named: Any) -> Alignment:
         return (Related if context.party == FIRST else Alignment)(context, *args, **named)
 
-    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    monkeypatch.setattr(label_holder_job, "alignment_of", made)
     if not checked:
         monkeypatch.setattr(proof, "holds", lambda *_: True)
     own = [f"patient {number}" for number in range(40)]
@@ -569,7 +571,7 @@ class LeavingItselfOut(Alignment):
         """The common points are the own first records."""
         assert self._common is not None
         points = np.sort(np.frombuffer(self._common.take(0, len(self._common)), dtype="S32"))
-        self._found = np.arange(len(points)), hashlib.sha256(points.tobytes()).digest()
+        self._matched, self._digest = [np.arange(len(points))], hashlib.sha256(points.tobytes()).digest()
 
 
 def test_a_combiner_that_leaves_itself_out_is_not_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,7 +580,7 @@ def test_a_combiner_that_leaves_itself_out_is_not_detected(tmp_path: Path, monke
     def made(context: Any, *args: Any, **named: Any) -> Alignment:
         return (LeavingItselfOut if context.party == FIRST else Alignment)(context, *args, **named)
 
-    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    monkeypatch.setattr(label_holder_job, "alignment_of", made)
     shared = [f"patient {number}" for number in range(40)]
     ids = [[f"nobody {number}" for number in range(50)], [*shared, "a"], [*shared, "b"]]
     status, found = trained(tmp_path, {name: ASKS[name] for name in NAMES[1:3]}, ids=ids)

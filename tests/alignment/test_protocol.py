@@ -254,11 +254,12 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign
 @pytest.mark.long
 def test_killed_at_messages_of_the_alignment(tmp_path: Path) -> None:
     """Whoever is killed whenever: records are sampled by their place, and the model is that of one common order.
 
-    That is at the first message of each word and at every ninth; `python -m tests.campaign kills` kills every process
+    That is at the first message of each word and at some others; `python -m tests.campaign kills` kills every process
     at every one.
     """
     job = spec(SAMPLED, obfuscation="standard", alignment="psi")
@@ -267,7 +268,7 @@ def test_killed_at_messages_of_the_alignment(tmp_path: Path) -> None:
     words = {message.word for message in log[: last + 1]}
     assert {"blind_ids", "relay_ids", "combine_ids", "refresh_ids", "trace_ids", "raise_ids", "match_ids"} < words
     first = {message.word: message.number for message in reversed(log[: last + 1])}
-    for turn, number in enumerate(sorted({*range(0, last + 12, 9), *first.values()})):
+    for turn, number in enumerate(sorted({*range(0, last + 12, 27), *first.values()})):
         victim = (*PARTIES, COORDINATOR)[turn % 4]
         try:
             _killed_and_resumed(tmp_path / str(number), number, victim)

@@ -44,6 +44,7 @@ C, R = treetap.FederatedClassifier, treetap.FederatedRegressor
         (C, {"encode": {"z": "ordinal"}}, "encode names 'z', which is a column of no party"),
         (C, {"federation": "mine"}, "federation = 'mine': must be one of treetap.federation"),
         (C, {"id_column": "key"}, "id_column = 'key': X has no such column"),
+        (C, {"normalise": ["strip"]}, "normalise is of the ids of several tables, and X is one"),
         (C, {"defences": {"foo": 1}}, r"party-1 ended with status 2: .*defences\.foo: unknown key"),
         (C, {"policy": {"foo": 1}}, r"ended with status 2: .*policy\.toml: 1 wrong: .*foo: unknown key"),
         (C, {"workdir": "/proc/none"}, "workdir /proc/none: cannot be made"),

@@ -77,12 +77,14 @@ def test_it_predicts_as_the_centralised_model_does(scheme: dict[str, Any]) -> No
 
 
 @pytest.mark.second_tier
-def test_instance_spaces_withheld() -> None:
+@pytest.mark.parametrize("word", ["withheld", "private"])
+def test_a_word_hides_without_loss(word: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The same model, which predicts encrypted unless the caller asks for what would show them."""
-    given = {**SMALL, "scheme": "lattice", "key_bits": None}
-    sent = treetap.FederatedClassifier(PARTIES, "party-2", **given).fit(X, TRUE.astype(int))
-    given |= {"instance_spaces": "withheld", "pad_trees": True}
+    given = {**SMALL, "key_bits": None}
+    sent = treetap.FederatedClassifier(PARTIES, "party-2", **given, scheme="lattice").fit(X, TRUE.astype(int))
+    given |= {"privacy": word, "pad_trees": True, "verbose": True}
     withheld = treetap.FederatedClassifier(PARTIES, "party-2", **given).fit(X, TRUE.astype(int))
+    assert ("the dealer is a stand-in" in capfd.readouterr().err) == (word == "private")
     assert withheld.predict_proba(X) == pytest.approx(sent.predict_proba(X), abs=1e-8)
     with pytest.raises(ValueError, match="prediction = 'interactive': must be one of eini, eini-lattice"):
         treetap.FederatedClassifier(PARTIES, "party-2", **given, prediction="interactive").fit(X, TRUE.astype(int))

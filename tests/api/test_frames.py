@@ -128,6 +128,24 @@ def test_frames_that_cannot_be_joined(other: Any, id_column: Any, columns: Any, 
         of_several({"a": TWO, "b": other}, "a", id_column, columns=columns)
 
 
+def test_ids_of_frames_are_normalised() -> None:
+    """Of a column and of an index; the caller's own forms stay in what comes back."""
+    bank = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.Index(["Ann", "BOB"], name="key"))
+    telco = pd.DataFrame({"z": [3.0, 4.0]}, index=pd.Index([" bob", "ＡＮＮ"], name="key"))
+    rules = ["casefold", "nfkc"]
+    for frames, id_column in (
+        ({"bank": bank, "telco": telco}, None),
+        ({"bank": bank.reset_index(), "telco": pl.from_pandas(telco.reset_index())}, "key"),
+    ):
+        data = of_several(frames, "bank", id_column, rules)
+        assert (data.rows.ids, data.tables["telco"].column(ID).to_pylist()) == (["ann", "bob"], ["bob", "ann"])
+        assert data.rows.names() == ["Ann", "BOB"]
+    with pytest.raises(InvalidInput, match=r"normalise = \['case'\]: 'case' is no rule"):
+        of_several(frames, "bank", "key", ["case"])
+    with pytest.raises(InvalidInput, match=r"a: row 2, the index \(.*\): the id is there already, at row 1"):
+        of_several({"a": bank.rename({"BOB": "ann"}), "b": telco}, "a", None, rules)
+
+
 def test_what_counts_as_a_frame_of_each_party() -> None:
     """A mapping by party or a list of frames; nested lists of numbers are one array, as scikit-learn has it."""
     assert are_frames({"a": 1, "b": 2})

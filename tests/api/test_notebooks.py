@@ -87,7 +87,7 @@ def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:
     shown = []
     cells = [
         "import treetap\nfrom sklearn.datasets import load_iris\nX, y = load_iris(return_X_y=True)\n"
-        "y = y == 1\ngiven = {'n_estimators': 8, 'max_depth': 2, 'key_bits': 1024, 'workers': 1}",
+        "y = y == 1\ngiven = {'n_estimators': 4, 'max_depth': 2, 'key_bits': 1024, 'workers': 1}",
         "treetap.FederatedClassifier(**given).fit(X, y);",
         "treetap.FederatedClassifier(**given, verbose=False).fit(X, y);",
     ]

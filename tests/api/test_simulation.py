@@ -121,20 +121,28 @@ def _assert_same(alone: Any, together: Any, data: Any) -> None:
 
 
 @pytest.mark.second_tier
-@pytest.mark.parametrize("aligned", ["psi", "sorted-ids"])
+@pytest.mark.parametrize("aligned", ["psi", "sorted-ids", "left"])
 def test_frames_by_party(aligned: str) -> None:
-    """By private set intersection too, where no draw depends on the order; a draw does, and is refused by name."""
+    """By private set intersection too, where no draw depends on the order; a draw does, and is refused by name.
+
+    Of a left join all records of the label holder, those too that the other party lacks.
+    """
     bank, telco = X[PARTIES["party-1"]][:110], X[PARTIES["party-2"]][:110]
     if aligned == "psi":
         telco = telco.iloc[15:].sample(frac=1, random_state=1)
     y = pd.Series(Y[:110], index=X.index[:110]).loc[telco.index]
     given: dict[str, Any] = {**SMALL, **CATEGORIES, "label_holder": "party-2", "alignment": aligned}
+    if aligned == "left":
+        bank, given = bank.iloc[40:], {**given, "alignment": "psi", "options": {"join": "left"}}
     drawn = {"subsample": 0.6} if aligned == "sorted-ids" else {}
     frames, new = {"party-1": bank, "party-2": telco}, {name: X[own][NEW] for name, own in PARTIES.items()}
     alone, together = (
         treetap.FederatedClassifier(**given, **drawn, simulate=simulate).fit(frames, y) for simulate in (True, False)
     )
-    if aligned == "psi":  # sums of floating point in another order
+    if aligned == "left":
+        new = {**new, "party-1": new["party-1"].iloc[:20]}
+        assert len(alone.predict_frame(new)) == len(new["party-2"])
+    if aligned != "sorted-ids":  # sums of floating point in another order
         history = together.history_
         assert np.allclose(alone.history_, history, rtol=1e-12, atol=0)
         alone._fitted.history = together._fitted.history
@@ -176,8 +184,8 @@ def test_an_order_that_counts_is_refused_by_name(given: dict[str, Any], part: st
     [
         ({"defences": {"label_dp": {"epsilon": 2.0}}}, "label_dp and simulate do not go together: noisy labels are"),
         (
-            {"instance_spaces": "withheld", "scheme": "lattice", "key_bits": None},
-            "instance_spaces = 'withheld' and simul",
+            {"privacy": "withheld", "key_bits": None},
+            "privacy = 'withheld' and simul",
         ),
         ({"prediction": "eini"}, "prediction = 'eini' and simulate do not go together: it rounds scores"),
         ({"protocol": "pivodl"}, "protocol = 'pivodl' and simulate do not go together"),

@@ -23,7 +23,7 @@ MANUAL: dict[str, Any] = {"people": {"approval": "manual", "approvers": [ANN, BE
 
 def certify(folder: Path) -> dict[str, TlsFiles]:
     """An authority, and the files of all parties and two operators."""
-    return certified(folder, *PARTIES, "operator", "other-operator")
+    return certified(folder, *PARTIES, "operator", "other-operator", organisation="theirs")
 
 
 def configured(files: TlsFiles) -> TlsConfig:

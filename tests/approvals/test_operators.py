@@ -21,8 +21,8 @@ from tests.approvals.people import certify, configured
 from tests.certificates import certified, namesake
 from tests.replay import JOB
 from tests.simulator import in_place, run
-from treetap.commands.certs.requests import revoke
 from treetap.errors import DataError, Refused
+from treetap.ops.certs.requests import revoke
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import operator_of
 from treetap.party.approvals.overview import LONGEST, PAGES, ROWS, Overview

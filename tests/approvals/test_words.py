@@ -135,6 +135,14 @@ def test_a_training_says_who_wants_what_of_which_table() -> None:
             "Your column_budget is ε = 2.5 in all.",
         ),
         ({"policy": {"labels": {"min_evaluated_records": 41}}}, "[of at least 41 records]"),
+        (
+            {"tables": {"train": TableConfig(path=Path("t.csv"), id="id", normalise=["digits", "casefold"])}},
+            "Ids are compared by normalise = ['casefold', 'digits'] of your table, which all must have.",
+        ),
+        (
+            {"tables": {"train": TableConfig(path=Path("t.csv"), id=[["id"], ["phone", "born"]])}},
+            "Your table has 2 keys: both learn by which a record matches; any of them can be guessed.",
+        ),
     ],
 )
 def test_limits_in_force_are_named(config: dict[str, Any], says: str) -> None:

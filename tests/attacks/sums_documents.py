@@ -22,7 +22,6 @@ def figures(party: str, **changes: Any) -> ColumnFigures:
         "trees": 5,
         "candidates": 240,
         "equations": 77,
-        "over_all": False,
         "left_sets": CellsRead(placed=0.0213, claims=153, wrong=0),
         "cuts": [
             ColumnCuts(column="systolic", cuts=7, between=0.3125, placed=0.0417),

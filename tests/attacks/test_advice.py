@@ -287,6 +287,7 @@ def test_a_frontier_that_tells_no_effect_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign(but=1)
 @pytest.mark.parametrize("protocol", ["boosting", "forest"])
 def test_lines_are_those_that_the_files_take(protocol: str) -> None:
     """Every line of every suggestion on every table, and all repairs, is read by the schema of its file; the terminal

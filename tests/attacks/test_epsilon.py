@@ -42,6 +42,7 @@ def test_one_run_accuses_randomised_response_no_more_often_than_it_says(claimed:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign(but=1)
 @pytest.mark.parametrize("level", [0.05, 1e-6])
 def test_repeated_runs_accuse_no_more_often_than_they_say(level: float) -> None:
     """All outcomes of 60 runs on each neighbour beside their probability, of the tightest mechanism of ε and δ.

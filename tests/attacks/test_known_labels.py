@@ -177,7 +177,7 @@ def test_figures_are_those_of_scikit_learn(classes: int) -> None:
     every, known = np.hstack([inside * 0.5, own]), np.arange(40)
     rows = Rows.of(Members.of(list(map(np.flatnonzero, inside.T)), 0.5, 300), own)
     assert rows.of_records(np.arange(300)) == pytest.approx(every)
-    found = regressed(rows.of_records(known), rows, truth[known])[1][rows.alike]
+    found = next(regressed(rows.of_records(known), rows, [truth[known]]))[1].T[rows.alike]
     model = LogisticRegression(C=10, max_iter=1000, tol=1e-9).fit(every[known], truth[known])
     assert found == pytest.approx(model.predict_proba(every), abs=1e-6)
 

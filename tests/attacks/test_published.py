@@ -151,6 +151,7 @@ def test_an_overfitted_model_is_found(overfitted: tuple[Path, Path, PublishedDoc
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign(but=1)
 @pytest.mark.parametrize(
     ("params", "count", "noise"), [(SHALLOW, 8000, 0.0), (DEEP, 0, 1.0)], ids=["few shallow trees", "other records"]
 )
@@ -165,6 +166,7 @@ def test_nothing_is_found(params: dict[str, Any], count: int, noise: float, tmp_
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign
 def test_halves_that_differ_are_no_leak(tmp_path: Path) -> None:
     """Who was in the training then shows in the columns, without any artefact."""
     frame = records(600, noise=1.0)
@@ -177,6 +179,7 @@ def test_halves_that_differ_are_no_leak(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign
 def test_bounds_hold(overfitted: tuple[Path, Path, PublishedDocument]) -> None:
     """Of a table too large records are left out, and the report says so; a model too large is refused."""
     it = target(*overfitted[:2])

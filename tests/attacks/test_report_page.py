@@ -117,6 +117,7 @@ def test_bytes_and_messages_of_each_class() -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_large_job_is_a_small_file() -> None:
     """Ten parties, a hundred trees of depth 6: below 4 MB, and the page says how many trees it draws."""
     document, page = _large()

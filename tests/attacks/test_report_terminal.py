@@ -31,8 +31,8 @@ SENTENCE = (
     "placed 84.2 % of telco's cells (900 records × 8 columns) in their bins, by the sums that it opened in 5 trees; 65 "
     "of its 6,128 claims are wrong, which the audit alone knows. The left sets of splits that telco won, which no "
     "noise on sums hides, place 2.1 % by themselves; with all links given it would place 99.5 %. By left sets alone it "
-    "learned 7 cuts in 1 of 8 columns, and between which two of these 15.6 % of the cells lie: telco answers for the "
-    "records of a node. The order of systolic is read best: its rank correlation is 0.964."
+    "learned 7 cuts in 1 of 8 columns, and between which two of these 15.6 % of the cells lie. The order of "
+    "systolic is read best: its rank correlation is 0.964."
 )
 Draw = np.random.Generator
 WAYS = ("as received", "after gain inversion", "own labels and nodes", "own labels and columns")

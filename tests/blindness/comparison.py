@@ -30,8 +30,8 @@ MEASURED = {
     *("ServingFigures.p50_s", "ServingFigures.p99_s", "ServingFigures.records_per_s"),
     "Signed.unix_nanos",
 }
-#: Random figures of the class CONTROL, of which the length is compared: a trace id.
-RANDOM = {"StepRequest.trace"}
+#: Random bytes of other classes, of which the length is compared: a trace id, left bits under their pads.
+RANDOM = {"StepRequest.trace", "Child.left_bits"}
 
 Shown = list[tuple[str, Any]]
 

@@ -17,6 +17,14 @@ EMITTING = {
     "two feature parties": spec(replace(SMALL, max_depth=3)),
     "one": spec(replace(SMALL, max_depth=3), parties=2, alignment="psi"),
     "on a lattice": spec(replace(SMALL, max_depth=3), scheme=LATTICE, key_bits=0, obfuscation=""),
+    "withheld": spec(
+        replace(SMALL, max_depth=3, instance_spaces="withheld"), scheme=LATTICE, key_bits=0, obfuscation=""
+    ),
+    "shared": spec(
+        replace(SMALL, max_depth=3, instance_spaces="withheld"),
+        **{"scheme": LATTICE, "key_bits": 0, "obfuscation": "", "sums": "shared", "dealer": "dealer"},
+    ),
     "two by psi": spec(replace(SMALL, max_depth=3), alignment="psi"),
+    "from the left": spec(replace(SMALL, max_depth=3), alignment="psi", join="left"),
 }
 train_naively = oracle_train

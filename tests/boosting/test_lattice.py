@@ -38,7 +38,7 @@ from treetap.party.growth.offered_candidates import Offer
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 from treetap.workers.engines import InProcessEngine
 
 #: Every shape of a world, and every objective with some of them.
@@ -313,7 +313,7 @@ async def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(
         raise Malformed("no sum")
 
     context: Any = SimpleNamespace(held=AsyncExitStack())
-    values = WordsOfNodes(context, None, None, None)  # type: ignore[arg-type]
+    values = WordsOfNodes(context, setup_pb2.JobSpec(), None, None)  # type: ignore[arg-type]
     values._queries[1] = Query(0, b"\x5a" * 32, {"feature-b"})
     values._shared = b"\x5a" * 32
     offer = Offer("feature-b", 0, 0, [1], 1, b"")

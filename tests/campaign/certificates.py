@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.certificates import namesake
 from treetap.commands.certs.authority import create_authority, open_authority
-from treetap.commands.certs.requests import revoke
+from treetap.ops.certs.requests import revoke
 from treetap.wire.certificates import key_pem
 from treetap.wire.ports import DOMAIN, Identity, Role
 from treetap.wire.tls import TlsFiles

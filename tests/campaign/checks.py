@@ -87,7 +87,7 @@ def named(status: jobs_pb2.JobStatus, found: Findings) -> None:
         return
     found.expect(status.state in ("interrupted", "failed"), f"the job is {status.state!r} after its end")
     found.expect(bool(status.error), f"{status.state} without a word")
-    who = (*PARTIES, "coordinator", "second")
+    who = (*PARTIES, "coordinator", "second", "dealer")
     found.expect(any(name in status.error for name in who), f"who is to blame is not said: {status.error!r}")
     found.expect(not _DEFECT.search(status.error), f"a defect: {status.error!r}")
     if status.state == "interrupted" and status.kind != "serve":  # which goes on by itself

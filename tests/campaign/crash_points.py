@@ -1,7 +1,7 @@
 """Every process ended, or its power cut, at its every file operation of a training: plans without chance.
 
-The trainings are three with a label holder, of which two defend its labels, one with labels of all parties, and one of
-a network.
+The trainings are five with a label holder, of which two defend its labels and two hide more, one with labels of all
+parties, and one of a network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, run
 from tests.worlds import PARTIES
 
-STAGES = ("boosting", "boosting-withheld", "forest-noisy", "pivodl-noise", "splitnn")
+HIDDEN = ("boosting-hidden", "boosting-private")
+STAGES = ("boosting", "boosting-withheld", *HIDDEN, "forest-noisy", "pivodl-noise", "splitnn")
 
 
 def operations(name: str) -> dict[str, int]:
@@ -33,7 +34,7 @@ def operations(name: str) -> dict[str, int]:
             rig.begin()
             assert (await rig.federation.train(stage(name).job)).state == "finished"
             await rig.federation.close()
-        return {name: rig.disks.of[name].operations for name in (*PARTIES, COORDINATOR)}
+        return {who: rig.disks.of[who].operations for who in (*PARTIES, COORDINATOR, *stage(name).dealers)}
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
-from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, word_of
+from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, the_same_opened, word_of
 from tests.campaign.limits import Clock, TooLong, limited
 from tests.campaign.small_jobs import (
     LABEL_HOLDER,
@@ -31,7 +31,6 @@ from tests.campaign.small_jobs import (
     training_of,
     wrong,
 )
-from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
 from treetap.errors import Pending, TreetapError
@@ -91,7 +90,7 @@ def carry_out(case: Case, folder: Path) -> Outcome:
     trained(training_of(case.place.story))
     clock = Clock()
     try:
-        with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES), nonces(0):
+        with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES), the_same_opened():
             outcome = run(clock.timed(_judged(case, folder)))
         if log.faults and outcome.kind != "finding":
             outcome = Outcome("finding", log.faults[0])

@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from google.protobuf.message import Message
 
@@ -23,6 +25,7 @@ from tests.replay import JOB, asked
 from tests.serving.served import CLIENT, IDS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
+from treetap.shares import choice
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import approvals_pb2, jobs_pb2, overview_pb2, serving_pb2
 
@@ -108,6 +111,13 @@ def word_of(way: str, message: Any) -> str:
     return name_of(message.result) if message.HasField("result") else "progress"
 
 
+@contextmanager
+def the_same_opened() -> Iterator[None]:
+    """Within the block the same parties open whose sums in every case, and all that a dealer deals is dealt again."""
+    with nonces(0), patch.object(choice, "ONE_OF", 1):
+        yield
+
+
 @cache
 def recorded(story: str) -> dict[Place, Message]:
     """Every message of a story that nothing disturbs."""
@@ -135,7 +145,7 @@ def recorded(story: str) -> dict[Place, Message]:
             assert status.state in ("finished", "cancelled"), status
             await federation.close()
 
-    with nonces(0):  # in every case the same parties open whose sums
+    with the_same_opened():
         run(main())
     last = {place[:5]: place.nth for place in found}
     return {place: message for place, message in found.items() if place.nth in (0, last[place[:5]])}

@@ -41,9 +41,16 @@ class _Model:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
 
-    async def predict(self, _client: str, ids: Sequence[str], _within_s: float) -> serving_pb2.PredictedRecords:
+    async def predict(
+        self,
+        _client: str,
+        ids: Sequence[str],
+        records: Sequence[serving_pb2.NewRecord],
+        _within_s: float,
+        _reasons: int,
+    ) -> serving_pb2.PredictedRecords:
         answer = serving_pb2.PredictedRecords(model=self.model, job=self.job, classes=["no", "yes"])
-        for id_ in ids:
+        for id_ in [*ids, *(record.id for record in records)]:
             known = serving_pb2.RecordPrediction(
                 id=id_, status=serving_pb2.PREDICTED, label="yes", scores=[0.5], probabilities=[0.62]
             )

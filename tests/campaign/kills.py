@@ -21,8 +21,9 @@ from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, Message, run
 from tests.worlds import PARTIES
 
-#: Trainings by PIVODL, by boosting, by boosting on the records that private set intersection finds, and of a network.
-STAGES = ("pivodl", "boosting", "boosting-psi", "splitnn")
+#: Trainings by PIVODL, by boosting, by boosting on the records that private set intersection finds or with left bits or
+#: sums that nobody opens, and of a network.
+STAGES = ("pivodl", "boosting", "boosting-psi", "boosting-hidden", "boosting-private", "splitnn")
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 AWAY_S = 200.0
 #: One plan of so many uses the real ciphers.
@@ -50,7 +51,7 @@ def kills(names: tuple[str, ...]) -> tuple[Plan, ...]:
         (name, who, message.number, served)
         for name in filter(playable, names)
         for message in messages(name)
-        for who in (*PARTIES, COORDINATOR)
+        for who in (*PARTIES, COORDINATOR, *stage(name).dealers)
         for served in ((False, True) if who in (message.sender, message.to) else (False,))
     ]
     return tuple(_plan(number, *moment) for number, moment in enumerate(moments))

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import shutil
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -18,15 +19,26 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.boosting.categories import categorical_world
+from tests.oracle import oracle_predict
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
-from tests.serving.served import CLIENT, EXACT, IDS, tolerance
-from tests.simulator import Federation, run
+from tests.serving.served import CLIENT, EXACT, IDS, tolerance, without
+from tests.serving.test_new_records import record
+from tests.simulator import DEALER, Federation, run
 from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.splitnn.jobs import spec as network_spec
 from tests.trainings import oracle
 from tests.trainings import policies as policies_for
-from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
+from tests.worlds import (
+    PARTIES,
+    World,
+    assert_oracles_model,
+    assert_oracles_scores,
+    lacking,
+    lattice_tolerance,
+    spec,
+    world,
+)
 from treetap.errors import TreetapError
 from treetap.models.store import read_model
 from treetap.party.config import ServeConfig
@@ -42,6 +54,8 @@ LABEL_HOLDER, B, C = PARTIES
 #: In which no two candidates tie, since private set intersection orders the records by chance.
 UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
 TWO = world(16, (1, 1), seed=31, fresh=6)
+#: Of which the feature party lacks some records.
+LACKED = lacking(TWO, 0.3)
 FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
 #: Of which a feature party's partition of categories wins splits.
 KINDS = categorical_world(24, {LABEL_HOLDER: (0,), B: (6,), C: (0,)}, fresh=6)
@@ -50,13 +64,21 @@ DIVIDED = BoostingParams(n_estimators=1, max_depth=2, max_bin=3)
 SECRET = replace(
     SMALL, objective="reg:squarederror", gain_comparison="secure", as_published=True, n_estimators=1, max_depth=1
 )
+HIDDEN = replace(PARAMS, instance_spaces="withheld")
 TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting": (HERE, JOB, ORACLE),
     "boosting on a lattice": (HERE, spec(PARAMS, scheme=LATTICE), ORACLE),
+    "withheld": (HERE, spec(HIDDEN, scheme=LATTICE), ORACLE),
+    "private": (HERE, spec(HIDDEN, scheme=LATTICE, sums="shared", dealer=DEALER), ORACLE),
     "noise on sums": (HERE, JOB, None),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
     "proofs of lists": (TWO, spec(PARAMS, parties=2, obfuscation="standard", alignment="psi"), oracle(TWO, PARAMS)),
     "proofs in a ring": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
+    "joined from the left": (
+        LACKED,
+        spec(PARAMS, parties=2, obfuscation="standard", alignment="psi", join="left"),
+        oracle(LACKED, PARAMS),
+    ),
     "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
     "forest on a lattice": (HERE, spec(FOREST, scheme=LATTICE), oracle(HERE, FOREST)),
@@ -75,9 +97,12 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "masked": {},
 }
 #: The training whose model a prediction uses.
-TRAINED_BY = {"masked": "pivodl", "network": "splitnn"}
+TRAINED_BY = {"masked": "pivodl", "network": "splitnn", "serving who is new": "psi"}
 #: Story of a served model → the protocol by which it is served.
-SERVED = {"serving": "interactive", "serving by eini": "eini"}
+SERVED = {"serving": "interactive", "serving by eini": "eini", "serving who is new": "interactive"}
+#: That of a model with look-ups and reasons, whose label holder's table lacks who is asked about.
+NEWCOMERS = "serving who is new"
+UNTIED_SCORES = [scores[0] for scores in oracle_predict(oracle(UNTIED, PARAMS), UNTIED.newcomers)]
 #: Story of a preview → its answer.
 PREVIEWS = {"preview of a count": "count", "preview of records": "records"}
 #: Of each party's table some records are taken out; ids of those that all have left.
@@ -112,9 +137,17 @@ def _small(folder: Path, story: str) -> Federation:
         policies = {name: policies.get(name, {}) | {"keys": {"alignment_proof": True}} for name in here.tables}
     if here.categories:
         more = {"encode": "categorical"}
+    if story == "private":
+        more = {"dealer": True}
+    tables = here.tables
+    if story == NEWCOMERS:
+        tables = without(tables, LABEL_HOLDER, IDS[:2])
+        policies = {
+            name: own | {"partners": {LABEL_HOLDER: {"look_ups_per_day": 1000}}} for name, own in policies.items()
+        }
     serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")
     return Federation(
-        folder, here.tables, policies=policies | policies_for(job), serve={LABEL_HOLDER: serving}, record="both", **more
+        folder, tables, policies=policies | policies_for(job), serve={LABEL_HOLDER: serving}, record="both", **more
     )
 
 
@@ -155,7 +188,7 @@ async def play(federation: Federation, story: str, job: str = "new") -> jobs_pb2
     if story in TRAININGS:
         return await federation.train(TRAININGS[story][1])
     if story in SERVED:
-        return await served_twice(federation, SERVED[story])
+        return await served_twice(federation, SERVED[story], new=story == NEWCOMERS)
     given = {"protocol": story, **PREDICTIONS[story]}
     return await federation.predict(asked(job, **given))
 
@@ -167,9 +200,10 @@ async def go_on(federation: Federation, story: str) -> jobs_pb2.JobStatus:
     return await federation.resume("job" if story in TRAININGS else "new")
 
 
-async def served_twice(federation: Federation, protocol: str) -> jobs_pb2.JobStatus:
+async def served_twice(federation: Federation, protocol: str, *, new: bool = False) -> jobs_pb2.JobStatus:
     """A model served by a protocol answers a client twice and is cancelled; a wrong answer fails."""
     given: dict[str, Any] = {"model": "job", "job": "new", "serve": True, "protocol": protocol}
+    given |= {"look_up": True, "reasons": True} if new else {}
     federation.jobs.submit(predict_request(**given))
     for place in (0, 1):
         for _ in range(600):
@@ -182,21 +216,23 @@ async def served_twice(federation: Federation, protocol: str) -> jobs_pb2.JobSta
         await asyncio.sleep(0.3)
         try:
             request = serving_pb2.PredictRecords(ids=[IDS[place]])
+            if new:
+                request = serving_pb2.PredictRecords(records=[record(IDS[place], UNTIED)], reasons=2)
             answer = await federation.node(LABEL_HOLDER).served_models.predict(CLIENT, request, None)
         except TreetapError:
             continue
-        right_answer(answer)
+        right_answer(answer, UNTIED_SCORES if new else EXACT)
     try:
         return await federation.jobs.cancel("new")
     except TreetapError:
         return federation.jobs.status("new")[0]
 
 
-def right_answer(answer: serving_pb2.PredictedRecords) -> None:
+def right_answer(answer: serving_pb2.PredictedRecords, exact: Sequence[float] = EXACT) -> None:
     """Fail unless the predicted records of an answer have the oracle's scores."""
     for each in answer.predictions:
         if each.status == serving_pb2.PREDICTED:
-            assert abs(each.scores[0] - EXACT[IDS.index(each.id)]) < tolerance("interactive"), "WRONG answer"
+            assert abs(each.scores[0] - exact[IDS.index(each.id)]) < tolerance("interactive"), "WRONG answer"
 
 
 def wrong(federation: Federation, story: str, job: str = "new") -> str:

@@ -22,13 +22,14 @@ from tests.oracle import OracleModel, oracle_predict, oracle_train, oracle_witho
 from tests.pivodl import small_job
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, DEALER, Federation, run
 from tests.splitnn import small_job as network
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, World, spec, world
 from treetap.native import arithmetic
 from treetap.party.config import ServeConfig
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
+from treetap.protocols.key_options import LATTICE
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
@@ -52,6 +53,11 @@ class Stage:
     defences: Defences = field(default_factory=Defences)
     budget: float | None = None
     of_columns: Defences = field(default_factory=Defences)
+
+    @property
+    def dealers(self) -> list[str]:
+        """The names of the job's dealers."""
+        return [DEALER] if self.job.dealer else []
 
     @cached_property
     def scores(self) -> npt.NDArray[np.float64]:
@@ -88,12 +94,16 @@ def stage(name: str) -> Stage:
     """A stage by its name in `plans.STAGES`. Of one with noise the model is not known before."""
     if name == "splitnn":
         return Stage(name, HERE, network.PARAMS, network.JOB, OracleModel([], 0))
-    here, more, own, of_columns = HERE, {}, Defences(), Defences()
+    own, of_columns = Defences(), Defences()
+    here, more = HERE, dict[str, Any](obfuscation="standard")
     params: TreeParams = PARAMS
     if name in ("boosting-psi", "boosting-proven"):
-        here, more = UNTIED, {"alignment": "psi"}
+        here, more = UNTIED, more | {"alignment": "psi"}
     elif name == "boosting-noised":
         of_columns = NOISED
+    elif name in ("boosting-hidden", "boosting-private"):
+        params, more = replace(PARAMS, instance_spaces="withheld"), {"scheme": LATTICE}
+        more |= {"sums": "shared", "dealer": DEALER} if name == "boosting-private" else {}
     elif name == "stopping":
         params = replace(PARAMS, n_estimators=4, early_stopping_rounds=1, validation_share=0.3)
     elif name == "forest":
@@ -109,12 +119,12 @@ def stage(name: str) -> Stage:
         here, params = small_job.HERE, small_job.PARAMS
     elif name == "pivodl-published":
         here, params = small_job.HERE, replace(small_job.PARAMS, as_published=True)
-        more = {"alignment": "psi"}
+        more |= {"alignment": "psi"}
     elif name == "pivodl-secure":
         here, params = small_job.HERE, replace(small_job.PARAMS, gain_comparison="secure")
     elif name == "pivodl-noise":
         here, params = small_job.HERE, replace(small_job.PARAMS, epsilon=8.0)
-    job, budget = spec(params, obfuscation="standard", **more), BUDGET if own.label_dp else None
+    job, budget = spec(params, **more), BUDGET if own.label_dp else None
     return Stage(name, here, params, job, oracle(here, params), own, budget, of_columns)
 
 
@@ -142,6 +152,7 @@ def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federat
         defences={PARTIES[0]: here.defences, PARTIES[1]: here.of_columns},
         serve={PARTIES[0]: ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")},
         coordinators=(COORDINATOR, SECOND),
+        dealer=bool(here.dealers),
         **more,
     )
 

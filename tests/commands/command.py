@@ -97,6 +97,7 @@ def treetap_here(*words: str) -> int:
     """Run `treetap …` in this process, where a test can replace what it uses; the exit status."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["treetap", *words])
+        patch.setattr(sys, "meta_path", sys.meta_path[:])  # a command may leave pandas out
         with pytest.raises(SystemExit) as ended:
             cli.main()
     assert isinstance(ended.value.code, int)

@@ -18,8 +18,8 @@ from tests.commands.command import refused, treetap
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.scores import score
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.certs.requests import revoke
 from treetap.lab.local_federation import to_toml
+from treetap.ops.certs.requests import revoke
 
 pytestmark = pytest.mark.xdist_group("audit")
 

@@ -149,6 +149,7 @@ def test_a_whole_demo_is_short(
     assert said[0].startswith(demo.ALGORITHMS[protocol])
     assert any(line.startswith("Together 0.9") for line in said)
     assert "not measured" not in narrow.getvalue()
+    assert ("private refuses this job: " in narrow.getvalue()) == (protocol != "boosting")
     if protocol != "pivodl":
         assert "By its test metrics the model and the joined table's are equal." in said
 

@@ -28,11 +28,11 @@ from tests.system.namespaces import tls_of
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import issue
-from treetap.commands.certs.requests import revoke
 from treetap.errors import BadInput
 from treetap.lab.local_federation import LocalFederation
 from treetap.lattice import histogram_scheme
 from treetap.native import library
+from treetap.ops.certs.requests import revoke
 from treetap.ops.doctor import configuration, connections
 from treetap.ops.doctor.connections import Finding
 from treetap.party import config as party_config
@@ -401,7 +401,7 @@ def test_a_check_that_hangs() -> None:
     ("content", "expected"),
     [
         (None, "there is no such file"),
-        ("[job]\n", "is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "),
+        ("[job]\n", "is no file of a party (state, tables), a dealer (organisation), a coordinator (parties), an "),
         ('listen = "h:1"\n', "tls: is missing"),  # of a relay
         ("parties =", "is not TOML"),
         ('state = "s"\n', "name: is missing"),

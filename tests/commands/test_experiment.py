@@ -119,6 +119,52 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
 
 
 @pytest.mark.second_tier
+@pytest.mark.parametrize("join", ["inner", "left"])
+def test_parties_that_lack_records(join: str, tmp_path: Path) -> None:
+    """Together, alone and the centralised model are compared on the same held-out rows: common ones, or all.
+
+    The model is the centralised one of the job's records; every feature party is audited on those that it received.
+    """
+    drawn = np.random.default_rng(3).normal(size=(3, 300)).round(3)
+    (a, b, c), y = drawn, (drawn.sum(axis=0) > 0).astype(int)
+    pq.write_table(pa.table({"a": a, "b": b, "c": c, "y": y}), tmp_path / "t.parquet")
+    parties = _party("clinic", 'labels = true\ncolumns = ["a"]')
+    parties += _party("lab", 'columns = ["b"]\nlacks = 0.4') + _party("registry", 'columns = ["c"]\nlacks = 0.2')
+    file = _file(tmp_path, 'path = "t.parquet"\nlabel = "y"\ncompare = true', parties, f'{JOB}join = "{join}"\n')
+    told = file.read_text().replace("run = false", 'attacks = ["cl", "uni"]') + "[predict]\n"
+    file.write_text(told.replace("compare = true", "compare = true\nseed = 1"))
+    outcome = treetap("experiment", file, "--json", "--workdir", "kept", folder=tmp_path)
+    assert outcome.status == 0, outcome.err
+    (found,) = json.loads(outcome.out)["runs"]
+    assert found["predict"]["interactive"]["max_difference"] == 0
+    metrics, gain, folder = found["metrics"], found["gain"], tmp_path / "kept" / "seed-1"
+    assert metrics["test"] == metrics["centralised, test"]
+    assert gain["together"] == metrics["test"]["auc"] > gain["alone"]["clinic"]
+    assert gain["alone"]["clinic"] == pytest.approx(metrics["label holder alone, test"]["auc"])
+    assert ("label holder alone, told who has the record, test" in metrics) == (join == "left")
+    for number, table in (("train", "train"), ("test", "predict")):
+        ids = [set(pq.read_table(path)["treetap_id"].to_pylist()) for path in sorted(folder.glob(f"*/{table}.parquet"))]
+        of_job = ids[0] if join == "left" else set.intersection(*ids)
+        assert [len(own) < len(ids[0]) for own in ids] == [False, True, True]
+        assert found["records"][number] == len(of_job)
+        if table == "predict":
+            assert len(pq.read_table(next(tmp_path.glob("kept/predictions/*")))) == len(of_job)
+        elif join == "left":
+            parties_audited = json.loads((folder / "audit.json").read_text())["parties"]
+            own_records = dict(zip(("clinic", "lab", "registry"), map(len, ids), strict=True))
+            assert {name: it["records"] for name, it in parties_audited.items()} == {
+                name: own_records[name] for name in ("lab", "registry")
+            }
+            assert all(0.5 <= it["membership"] < 0.6 for it in parties_audited.values())
+    verdicts = {(it["party"], it["learned"], it["of"]): it for it in found["verdicts"]}
+    assert all(verdicts[name, "labels", "clinic"]["after"] is not None for name in ("lab", "registry"))
+    reasons = {
+        verdicts["clinic", "columns", name]["reason"].startswith("join = 'left'") for name in ("lab", "registry")
+    }
+    assert reasons == {join == "left"}
+
+
+@pytest.mark.second_tier
 def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> None:
     """Standard output is one JSON document with a run per seed; three trees tell most tumours apart."""
     _, outcome = report

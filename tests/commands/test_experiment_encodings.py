@@ -33,7 +33,7 @@ BANK = ["opened", "job", "purpose", "amount", "months", "income", "used_percent"
 TELCO = ["contract_start", "tariff", "monthly_bill", "late_bills", "roaming_days"]
 TAKEN = {
     "bank": {"opened": "days", "job": "categorical", "purpose": "categorical", "owns_home": "categorical"},
-    "telco": {"contract_start": "days", "tariff": "categorical"},
+    "telco": {"contract_start": "days", "tariff": "one-hot"},
 }
 
 

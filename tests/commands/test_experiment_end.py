@@ -70,6 +70,7 @@ def test_the_seeds_that_finished_are_printed(
         return run(seed, metrics=UNDEFINED)
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
+    monkeypatch.setattr(all_runs, "add_other", lambda *_, **__: None)
     with pytest.raises(type(failure)) as raised:
         command.run_file(file, as_json=True, discard=True)
     assert raised.value is failure
@@ -88,6 +89,7 @@ def test_people_see_each_report_as_its_run_ends(
         return run(seed, metrics=UNDEFINED)
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
+    monkeypatch.setattr(all_runs, "add_other", lambda *_, **__: None)
     command.run_file(file, as_json=False, discard=True)
     seen.append(capsys.readouterr().err)
     assert [[word in text for word in ("seed 4", "seed 5")] for text in seen] == [
@@ -138,7 +140,7 @@ def test_no_advice_to_resume_what_is_gone(
 ) -> None:
     """The federation ends with the experiment, so that an error does not send anybody to it."""
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise Interrupted(said)
 
     monkeypatch.setattr(one_run, "LocalFederation", fail)

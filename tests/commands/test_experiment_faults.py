@@ -248,6 +248,20 @@ FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
         {"data": 'id = "who"', "parties": spread(), "job": SPREAD + 'classes = ["0", "yes"]'},
         "label column 'y' has a class '1' that is none of job.classes (0, yes)",
     ),
+    *(
+        (ROWS, {"parties": parties, "job": job}, says)
+        for parties, job, says in (
+            (
+                PARTIES.replace("labels = true", "labels = true\nlacks = 0.1"),
+                "",
+                "lacks of clinic: the label holder has",
+            ),
+            (own("lacks = 0.1")["parties"], 'alignment = "sorted-ids"', "needs the same ids, and lab lacks some"),
+            (spread(east="lacks = 0.1"), SPREAD, "lacks is not for protocol 'pivodl': east"),
+            (own("lacks = 0.99")["parties"], "", "too few for a test share of 0.2 of those that all parties have"),
+            (own("lacks = 0.1")["parties"], "[[defence]]\nid_lmid = { xi = 0.5 }", "lacks in [[party]]: not for rows"),
+        )
+    ),
     (
         ROWS,
         {"parties": PARTIES.replace("labels = true", "labels = true\nlabel_share = 1")},

@@ -181,6 +181,16 @@ def test_an_experiment_says_both_by_itself(tmp_path: Path) -> None:
     assert document["headline"] in page
     audit = (tmp_path / "runs" / "exp" / "seed-0" / "audit.html").read_text()
     assert "<title>Audit of exp, seed 0</title>" in audit
+    published, private = found["by_privacy"]
+    assert (published["privacy"], private["privacy"]) == ("published", "private")
+    assert published["test"] == found["metrics"]["test"]
+    assert private["test"]["auc"] == published["test"]["auc"], "no accuracy is lost"
+    assert {it["learned"] for it in private["verdicts"]} == {"labels", "columns"}
+    assert "private" in next(line for line in outcome.out.splitlines() if "0." in line and line.startswith(" private"))
+    beside = tmp_path / "runs" / "exp" / "private" / "seed-0"
+    assert "A private job: bank learned each winner" in (beside / "audit.html").read_text()
+    assert "A private job" not in audit
+    assert list(beside.glob("certs/*.key")) == []
 
 
 ROWS = 40

@@ -53,6 +53,14 @@ def runs(given: ExperimentFile) -> list[Any]:
     return [split(given, table, run.seed, run.fold) for run in given.runs]
 
 
+def test_ids_of_an_experiment_are_normalised(tmp_path: Path) -> None:
+    """Once, before parties get them; rows that are numbered have none."""
+    given = experiment(tmp_path, {"key": ["B 7", " b８", "A9", "a１0"]}, id="key", normalise=["digits", "nfkc"])
+    assert read_table(given, Path()).column(ID).to_pylist() == ["7", "8", "9", "10"]
+    with pytest.raises(ValidationError, match="normalise is of ids, and rows are numbered: name the id column"):
+        experiment(tmp_path, {"key": ["1"] * 4}, normalise=["digits"])
+
+
 @pytest.mark.parametrize("folds", [2, 5, 7])
 def test_folds_hold_every_row_out_once_and_keep_the_classes(folds: int, tmp_path: Path) -> None:
     """Sizes of folds, and of each class in them, differ by one at most; another seed draws other folds."""
@@ -374,7 +382,7 @@ def test_defences_of_two_parties_that_exclude_each_other() -> None:
     allowed = _experiment({"reduced_leakage": {"trees": 1}}, cells)
     check(Path("exp.toml"), allowed, DRAWN, 2)
     assert allowed.min_cell_records == {"lab": 3}
-    (said,) = says_of_cells(allowed.min_cell_records)
+    (said,) = says_of_cells(allowed.of_columns)
     assert said.startswith("No sums of one column of lab in one tree, added or subtracted, are over fewer than 3 drawn")
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.attacks.frontiers import frontier as by_hand
 from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
+from treetap.attacks.sums.schema import NOTHING_OFFERED
 from treetap.attacks.verdict import Compared, judged
 from treetap.errors import BadInput, ConfigError
 from treetap.lab.experiment import defence_points, frontier
@@ -447,16 +448,16 @@ def _audited(read: float | None, why: str = "") -> dict[str, Any]:
 
 
 def test_cells_are_those_of_the_audit() -> None:
-    """The attack's shares; nothing offered is nothing read, and any other reason is no figure.
+    """The attack's shares; where nothing is offered left sets are read alone, and any other reason is no figure.
 
     What left sets alone place was read, whatever the sums add to it. The variance explained is the audit's own, none
     without columns of numbers.
     """
-    nothing = Cells(read=0.0, left_sets=0.0, given=0.0, explained=0.0)
+    alone = Cells(read=0.1, left_sets=0.1, given=0.1, explained=0.0)
     assert defence_points.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1, explained=0.8)
     texts = _audited(0.5) | {"explained": None}
     assert defence_points.cells_of(texts) == Cells(read=0.5, left_sets=0.1, given=0.5, explained=None)
-    assert defence_points.cells_of(_audited(None, "the party offered no sums")) == nothing
+    assert defence_points.cells_of(_audited(None, NOTHING_OFFERED)) == alone
     assert defence_points.cells_of(_audited(None, "too many cells")) is None
 
 
@@ -535,6 +536,24 @@ def test_the_table_for_people(folder: Path) -> None:
     assert "has reduced_leakage-1 twice" in refused(treetap("frontier", twice))
 
 
+def test_a_frontier_says_why_it_lacks_the_private_point(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party refuses when the job begins; the other points stay."""
+    real: Callable[..., Any] = defence_points.trained
+
+    def train(experiment: Any, table: Any, plan: Plan, seed: int, place: Path, _: str) -> Any:
+        if "privacy" in plan.changes:
+            raise BadInput("shop: has sets of categories\nset encode = 'ordinal'")
+        return real(experiment, table, plan, seed, place, "centralised")
+
+    monkeypatch.setattr(defence_points, "trained", train)
+    file = _file(folder, ("reduced_leakage = { trees = 1 }",), data=ENCODED, more=QUICK)
+    frontier.run_file(file, as_json=True, trainer="federation", workdir=folder / "made", resume=None)
+    made = load_frontier(folder / "made" / "frontier.json")
+    assert [point.defence for point in made.points] == ["none", "reduced_leakage"]
+    says = "Without a point of job-privacy-private: shop: has sets of categories; set encode = 'ordinal'."
+    assert says in made.says
+
+
 @pytest.mark.campaign
 def test_a_federation_gives_the_points_of_the_joined_table(folder: Path) -> None:
     """A point by processes and sockets has the figures of the centralised trainer, and its costs beside them.
@@ -554,8 +573,12 @@ def test_a_federation_gives_the_points_of_the_joined_table(folder: Path) -> None
     assert here.alone == there.alone
     assert here.trainer == "federation"
     assert all(point.cells is not None and point.cells.read.mean is not None for point in here.points)
-    assert [point.defence for point in here.points[2:]] == list(LABEL_DP_VARIANTS)
-    assert all(point.v_measure == here.points[2].v_measure for point in here.points[2:])
+    assert [point.defence for point in here.points[2:-1]] == list(LABEL_DP_VARIANTS)
+    assert all(point.v_measure == here.points[2].v_measure for point in here.points[2:-1])
+    private = here.points[-1]
+    assert (private.settings, private.auc) == ({"privacy": "private"}, here.points[0].auc)
+    assert private.cells.read.mean < here.points[0].cells.read.mean, "left sets alone"
+    assert any(note.startswith("Without a point of job-privacy-private: a training on the") for note in there.says)
     assert all(point.auc.mean is not None for point in here.points)
     results = [
         json.loads((folder_of / "points.json").read_text())["points"]["id_lmid-0.1-shown-seed-3"]

@@ -126,7 +126,7 @@ def test_trees_are_compared_and_audited_unless_the_file_says_otherwise() -> None
         f"Not audited: {why}; a line [audit] does it all the same.",
     ]
     asked = experiment(compare=True).model_copy(update={"audit": AuditTable(by_tree=False)})
-    assert with_usual(asked, MOST_RECORDS + 1) == (asked, [])
+    assert with_usual(asked, MOST_RECORDS + 1) == (asked, [f"Not run by another privacy: {why}."])
     off = experiment(compare=False).model_copy(update={"audit": AuditTable(run=False)})
     assert with_usual(off, 10) == (off, [])
     assert not off.audited

@@ -21,12 +21,12 @@ from typer.testing import CliRunner
 from tests.commands.test_experiment_encodings import TAKEN
 from treetap.commands.approvals.client import ApproverConfig
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.certs.requests import revoke
 from treetap.commands.jobs import client
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.coordinator.config import CoordinatorConfig
-from treetap.errors import BadInput
+from treetap.errors import BadInput, ConfigError
+from treetap.ops.certs.requests import revoke
 from treetap.ops.gateway.config import GatewayConfig
 from treetap.ops.new import cli, folders
 from treetap.ops.new.proposed_table import SeenTable
@@ -107,7 +107,13 @@ def test_a_federation_is_read_as_it_is_written(tables: dict[str, Path], tmp_path
     client.Operator(operator)
     assert operator.coordinator == coordinator.listen
     spec = load(at / "operator" / "job.toml", JobFile).to_spec()
-    assert (spec.aggregator, list(spec.feature_parties)) == ("bank", ["telco"])
+    assert (spec.aggregator, list(spec.feature_parties), spec.sums) == ("bank", ["telco"], "opened")
+    job, other = _text(at / "operator" / "job.toml"), at / "operator" / "private.toml"
+    other.write_text(
+        job.replace('\nprivacy = "published"', "").replace("# privacy", "privacy").replace("# dealer", "dealer")
+    )
+    spec = load(other, JobFile).to_spec()
+    assert (spec.sums, spec.dealer) == ("shared", "dealer"), "the other line, and its dealer, as they are written"
     assert len({coordinator.listen, bank.listen, telco.listen}) == 3
 
 
@@ -213,7 +219,26 @@ def test_each_role_has_files_that_are_read_as_they_are(role: Role, tmp_path: Pat
 def test_every_role_but_a_client_has_a_command() -> None:
     """And in the table of roles its file and what begins with it."""
     named = {command.name for command in cli.new.registered_commands}
-    assert named == {"federation", *map(str, folders.ROLES)} == {"federation", *(set(Role) - {Role.CLIENT})}
+    files = {file.removesuffix(".toml") for file in folders.STARTS}
+    assert named == {"federation", *files} == {"federation", "dealer", *(set(Role) - {Role.CLIENT})}
+
+
+def test_a_dealer_has_a_file_with_its_organisation(tmp_path: Path) -> None:
+    """As its certificate names it; the parties of its policy are those that it deals for."""
+    create_authority(tmp_path / "authority")
+    revoke(tmp_path / "authority")
+    words = ("dealer", "Trust Ltd", "--label-holder", "bank", "--partner", "telco")
+    said = _new(*words, "--authority", "authority", folder=tmp_path)
+    assert "treetap dealer --config dealer/dealer.toml" in said
+    config = party_config.read(tmp_path / "dealer" / "dealer.toml", party_config.DealerConfig)
+    assert isinstance(config, party_config.DealerConfig)
+    assert (config.organisation, config.transport().organisation) == ("Trust Ltd", "Trust Ltd")
+    config.check_alone()
+    (tmp_path / "dealer" / "tls" / "ca.key").touch()
+    with pytest.raises(ConfigError, match=r"ca\.key: who holds the authority's key"):
+        config.check_alone()
+    with pytest.raises(ConfigError, match="organisation = 'Bank': the certificate names 'Trust Ltd'"):
+        config.model_copy(update={"organisation": "Bank"}).check_alone()
 
 
 def test_the_files_of_the_roles_fit_together(tmp_path: Path) -> None:
@@ -310,8 +335,7 @@ def test_names_of_any_letters_are_read_as_they_are(tmp_path: Path) -> None:
     table = config.tables["train"]
     assert (list(config.tables), config.serve, list(table.local())) == (["train"], None, [folder / "t.parquet"])
     assert table.columns == [*(name for name in odd if name != "\x1b[2J"), "n"]
-    assert table.encode == dict.fromkeys(table.columns[:-1], "categorical")
-    assert config.policy.columns.category_partitions
+    assert table.encode == dict.fromkeys(table.columns[:-1], "one-hot")
     assert "\x1b" not in said + _text(folder / "bank" / "party.toml")
 
 
@@ -457,10 +481,9 @@ def _hang_up(folder: Path) -> None:
 
 
 def test_encodings_are_those_of_an_experiment(tmp_path: Path) -> None:
-    """Of the same columns; both policies permit what the trees then do, and say no more than that."""
-    said = _new("federation", *(f"{name}={LOANS / name}.csv" for name in TAKEN), folder=tmp_path)
-    assert "trees split tariff by sets of categories, as an experiment's do" in said
+    """Of the same columns; a feature party's are those that a job of every privacy takes, and no policy is loosened."""
+    _new("federation", *(f"{name}={LOANS / name}.csv" for name in TAKEN), folder=tmp_path)
     for name, taken in TAKEN.items():
         config = party_config.read(tmp_path / "federation" / name / "party.toml")
         assert config.tables["train"].encode == taken
-        assert config.policy.columns.category_partitions
+        assert not config.policy.columns.category_partitions

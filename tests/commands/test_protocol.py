@@ -76,7 +76,17 @@ def test_a_message_is_sent_in_a_step_of_its_sender(name: str) -> None:
     needs_library_of(name)
     for one in shown(name):
         steps = {step.step for step in one.steps}
-        phases = {"blind_ids", "pass_ids", "match_ids", "prove_ids", "send_digest", "compare_digests", "name_features"}
+        phases = {
+            "blind_ids",
+            "pass_ids",
+            "match_ids",
+            "agree_ids",
+            "prove_ids",
+            "send_digest",
+            "compare_digests",
+            "name_features",
+            "number_columns",
+        }
         for message in one.messages:
             of_any_step = ("done", "accounted")
             assert {message.step, *message.also} <= steps | phases or message.message in of_any_step, message

@@ -29,13 +29,13 @@ from typer.testing import CliRunner
 from tests.certificates import certified, namesake
 from tests.library.wire.logs import RECEIVED
 from tests.sockets import listening
-from treetap.commands.certs import requests
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.cli import certs
-from treetap.commands.certs.requests import install, request, revoke, sign_request
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder
+from treetap.ops.certs import requests
+from treetap.ops.certs.cli import certs
+from treetap.ops.certs.requests import install, request, revoke, sign_request
 from treetap.process import config as process_config
 from treetap.process.config import Secret
 from treetap.wire.callers import Callers

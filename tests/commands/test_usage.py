@@ -31,9 +31,11 @@ COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
     *("align", "frontier", "doctor", "health"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
-    *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger"),
+    *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger", "send"),
+    *("decisions", "decisions list", "decisions count", "decisions export"),
     *("leakage", "jobs", "approve", "refuse", "console", "relay", "gateway", "forget"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
+    *("dealer", "new dealer"),
 ]
 
 #: The file of each kind, and what reads it.

@@ -21,11 +21,11 @@ from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_co
 from tests.containers.leftovers import PREFIX
 from tests.containers.subnets import free_subnets
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import revoke
 from treetap.commands.health import read as read_address
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.coordinator.config import CoordinatorConfig
+from treetap.ops.certs.requests import revoke
 from treetap.party.config import read as read_party
 from treetap.strict import load
 

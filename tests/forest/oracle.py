@@ -7,7 +7,9 @@ library it takes the parameters, the number of fraction bits and the shared draw
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from tests import draws
@@ -27,6 +29,7 @@ def forest_train(
     xi: float | None = None,
     own_trees: int = 0,
     counts_drawn: bool = False,
+    fewest: Mapping[str, int] = MappingProxyType({}),
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
@@ -53,7 +56,7 @@ def forest_train(
         tree = OracleTree(tuple(range(len(rows[0]))), {})
         grower = _Tree(columns, rows, drawn, params, index)
         grower.centre, grower.scale = centre, scale
-        grower.labels, grower.xi = list(labels), xi
+        grower.labels, grower.xi, grower.fewest = list(labels), xi, fewest
         grower.counted = [not counts_drawn or bool(times) for times in drawn]
         alone = index < own_trees
         tree.withdrawn |= {1} if alone else set()
@@ -69,6 +72,7 @@ class _Tree:
     scale: float
     labels: list[Any]
     counted: list[bool]
+    fewest: Mapping[str, int] = MappingProxyType({})
     xi: float | None = None
 
     def __init__(self, columns: Any, rows: list[list[int]], drawn: list[int], params: ForestParams, index: int) -> None:
@@ -137,24 +141,33 @@ class _Tree:
         whole = [i for i in rows if self.drawn[i]]
         n = sum(self.drawn[i] for i in whole)
         before = self.purity(whole)
-        best: tuple[float, Candidate] | None = None
-        seen: list[tuple[float, frozenset[int]]] = []
+        best: tuple[Fraction, float, Candidate] | None = None
+        seen: list[tuple[Fraction, frozenset[int]]] = []
         for candidate in self.candidates(whole):
             party, feature, cut, missing_left = candidate
             column = self.columns[party][1][feature]
             left, right = parted(whole, column, cut, missing_left)
             n_l, n_r = sum(self.drawn[i] for i in left), sum(self.drawn[i] for i in right)
-            if min(n_l, n_r) < self.params.min_samples_leaf:
+            if min(n_l, n_r) < max(self.params.min_samples_leaf, self.fewest.get(self.columns[party][0], 0)):
                 continue
             if party and (alone or (self.xi is not None and not self.shown(*parted(rows, column, cut, missing_left)))):
                 continue
             purity = float(n_l) / float(n) * self.purity(left) + float(n_r) / float(n) * self.purity(right)
-            gain = purity - before
-            seen.append((gain, frozenset(left if whole[0] in left else right)))
-            if best is None or gain > best[0]:
-                best = (gain, candidate)
-        if best is None or not best[0] > LEAST:
+            exact = (self.squares(left) + self.squares(right) - self.squares(whole)) / n
+            seen.append((exact, frozenset(left if whole[0] in left else right)))
+            if best is None or exact > best[0]:
+                best = (exact, purity - before, candidate)
+        if best is None or not best[0] > (0 if self.params.criterion == "gini" else LEAST):
             return None
         winner = next(part for gain, part in seen if gain == best[0])
         model.ties += any(gain == best[0] and part != winner for gain, part in seen)
-        return best
+        return best[1:]
+
+    def squares(self, rows: list[int]) -> Fraction:
+        """n times the squares of the means, which is compared: as a fraction."""
+        unit = 1 if self.params.criterion == "gini" else ONE
+        n, sums = 0, [0] * len(self.rows[0])
+        for i in rows:
+            n += self.drawn[i]
+            sums = [total + own * self.drawn[i] for total, own in zip(sums, self.rows[i], strict=True)]
+        return Fraction(sum(total * total for total in sums), n * unit * unit)

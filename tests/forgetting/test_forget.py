@@ -38,6 +38,7 @@ from treetap.ops.forget.forgetting import forget, forget_rows, row_of
 from treetap.party.config import PartyConfig
 from treetap.party.prediction.query_counts import QueryCounts
 from treetap.party.runtime.ledger import Charge, Kind, Ledger, Occasion, ledger_of
+from treetap.party.serving.decisions import hashed, key_of
 from treetap.process.lifecycle import sole_user
 from treetap.tables.record_ids import Ids
 from treetap.tables.written import content_of as table_content
@@ -66,7 +67,9 @@ def holding(state: Path, ids: Iterable[str]) -> set[str]:
 def _needles(text: str, keys: Iterable[bytes]) -> Iterator[bytes]:
     yield text.encode()
     yield hashlib.sha256(text.encode()).digest()[:8]
-    yield from (blake2b(text.encode(), digest_size=HASH_BYTES, key=key).digest() for key in keys)
+    for key in keys:
+        yield blake2b(text.encode(), digest_size=HASH_BYTES, key=key).digest()
+        yield hashed(key, text).encode()
 
 
 def _keys(path: Path) -> Iterator[bytes]:
@@ -74,6 +77,8 @@ def _keys(path: Path) -> Iterator[bytes]:
         yield OwnRows.read(path).key
     elif path.suffix == ".npz":
         yield from (array.tobytes() for name, array in read_arrays(path).items() if name in (KEY, "key"))
+    elif path.name == "key.json":
+        yield key_of(path.parent)
     elif path.parent.name == "queries":
         yield bytes.fromhex(json.loads(path.read_text().splitlines()[0])["key"])
 
@@ -104,7 +109,8 @@ def _played(folder: Path, story: str) -> Federation:
         for name, config in federation.configs.items():
             partners: dict[str, Any] = {"*": {"queries_per_record": 9}}
             policy = config.policy.with_lines({"partners": partners})
-            federation.configs[name] = config.under(policy)
+            served = config.serve and config.serve.model_copy(update={"decision_days": 9})
+            federation.configs[name] = config.model_copy(update={"serve": served}).under(policy)
             federation.restart(name)
         status = await play(federation, story)
         assert status.state in ("finished", "cancelled"), status.error
@@ -168,6 +174,8 @@ def test_a_forgotten_id_is_in_no_file(story: str, tmp_path: Path) -> None:
             assert all(read_manifest(model) for model in (copied.state / "models").iterdir())
         done = forget(config, Ids.of(GONE), dry=False, transcripts=True)
         assert (done.files, done.removed) == (looked.files, looked.removed)
+        noted = name == HOLDER and story == "serving"
+        assert noted == any(place.startswith("decisions/") for place in done.files)
         assert had == {*done.files, *(place for place in had if place.split("/")[1] in done.removed)}
         assert holding(config.state, GONE) == set()
         assert forget(config, Ids.of(GONE), dry=False, transcripts=True).files == {}

@@ -203,13 +203,18 @@ NO_ROWS = {
         "federated",
         "folder",
         "importance_type",
+        "normalise",
         "job",
         "label_holder",
         "max_num_features",
+        "look_up",
         "metric",
         "model",
+        "reasons",
+        "records",
     ),
     *(
+        "dealer",
         "operator_file",
         "options",
         "others",
@@ -322,7 +327,7 @@ def test_a_served_record_is_asked_for_by_its_name(kind: Kind, trial: str, monkey
     served: list[Any] = []
 
     @contextmanager
-    def serve(job: str, tables: Any, protocol: str) -> Iterator[str]:
+    def serve(job: str, tables: Any, protocol: str, **_: bool) -> Iterator[str]:
         records = tables["party-1"].records
         served.append(dict(zip(*(column.to_pylist() for column in records.columns[:2]), strict=True)))
         yield "127.0.0.1:1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.boosting import test_base_model, test_categories
 from tests.boosting.categories import categorical_world
 from tests.defences import test_label_dp, test_repair
 from tests.growth import test_eval_table, test_monotone
-from tests.lattice_ways import in_own_loop, instances
+from tests.lattice_ways import in_own_loop, instances, predict_by_eini
 from tests.oracle import OracleLeaf
 from tests.simulator import Federation, Message, failed, finished, run
 from tests.worlds import (
@@ -41,7 +41,6 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_ways import MIB
 from treetap.models.store import read_leakage, read_model
 from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
-from treetap.party.growth.messages import child_messages
 from treetap.privacy.label_dp import staged
 from treetap.protocols.job_spec import params_of, put_params
 from treetap.protocols.key_options import LATTICE
@@ -53,7 +52,7 @@ from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 from treetap.wire.transcript import TranscriptReader
-from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2, transcript_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2, transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -69,15 +68,6 @@ HERE = world(60, (1, 2, 2), missing=0.1)
 N = len(HERE.y)
 ORACLE = HERE.oracle(SMALL)
 WITH_DATA = {"encrypted_words", "candidate_sums"}
-Change = Callable[[Sequence[int]], Sequence[int]]
-LEFT_SETS: dict[str, tuple[Change, str]] = {
-    "none": (lambda _: [], "the split of node 1, which won, sends all of its records to one side"),
-    "all": (lambda _: range(N), "the split of node 1, which won, sends all of its records to one side"),
-    "others": (
-        lambda left: [row for row in range(N) if row not in left],
-        "do not have the sums that its owner offered",
-    ),
-}
 
 
 def job_of(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
@@ -148,7 +138,7 @@ async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_pa
     finished(await federation.train(job_of(params, len(here.blocks))))
     assert_oracles_model(federation.states, oracle)
     words = {message.word for message in federation.log}
-    assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
+    assert words >= {"encrypted_words", "won_splits", "left_choices", "children", "leaf_paths"}
     assert not words & SHOWN
     for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
         given = {"key_bits": 1024} if protocol == "eini" else {}
@@ -187,7 +177,7 @@ def test_features(
 ) -> None:
     """Models, metrics and scores are those that the feature has where instance spaces are sent."""
     trained, words = list[TreeParams](), set[str]()
-    train, predict = Federation.train, Federation.predict
+    train = Federation.train
 
     async def withholding(federation: Federation, job: setup_pb2.JobSpec, *args: Any, **more: Any) -> Any:
         params = params_of(job)
@@ -203,14 +193,9 @@ def test_features(
         words.update(message.word for message in federation.log)
         return status
 
-    async def encrypted(federation: Federation, request: jobs_pb2.PredictRequest) -> Any:
-        if request.parameters.WhichOneof("protocol") in (None, "interactive"):
-            request.parameters.CopyFrom(predict_request("eini", key_bits=1024).parameters)
-        return await predict(federation, request)
-
     monkeypatch.setattr(worlds, "default_scheme", LATTICE)
     monkeypatch.setattr(Federation, "train", withholding)
-    monkeypatch.setattr(Federation, "predict", encrypted)
+    predict_by_eini(monkeypatch)
     in_own_loop(feature, given, tmp_path, monkeypatch)
     assert trained
     assert "encrypted_words" in words
@@ -274,25 +259,6 @@ async def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> 
     leaves = [{number for number, node in tree.nodes.items() if isinstance(node, OracleLeaf)} for tree in oracle]
     for paths in pq.read_table(predicted.explanations).column("paths").to_pylist():
         assert {path["leaf"] for path in paths if path["tree"] == 0} <= leaves[0]
-
-
-@pytest.mark.parametrize("case", LEFT_SETS)
-async def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -> None:
-    """The label holder compares them, within the node, with the sums of the candidate that won."""
-    change, fault = LEFT_SETS[case]
-
-    def forge(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if name_of(parcel) == "children" and parcel.stage == 0 and len(parcel.growth.children.children):
-            (child,) = parcel.growth.children.children
-            left = rows_of([child.left], N).tolist()
-            rows = np.array(change(left), dtype=np.int64)
-            (body,) = child_messages([(child.node, child.handle, rows)], N)
-            parcel.growth.children.CopyFrom(body.body)
-        return parcel
-
-    federation = Federation(tmp_path, HERE.tables)
-    federation.tamper = forge
-    failed(await federation.train(job_of(SMALL)), fault)
 
 
 def test_sums_over_no_records_are_treated_as_others() -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import revoke
+from treetap.ops.certs.requests import revoke
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "kubernetes"

@@ -17,8 +17,8 @@ from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.models.store import HIDES_CONSTANTS, SPACES
 from treetap.neural.params import Bottom
 from treetap.party.config import PartyConfig
-from treetap.party.defences.checks import check_own, refuse_classes
-from treetap.party.defences.settings import Defences
+from treetap.party.defences.checks import check_own, refuse_classes, refuse_sets_of_categories
+from treetap.party.defences.settings import OF_COLUMNS, Defences
 from treetap.party.policy import Policy
 from treetap.party.prediction.opened_model import check_private_values
 from treetap.protocols.exclusions import OTHERS, PREDICTIONS, TRAININGS, Exclusion, broken, gated
@@ -50,6 +50,15 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.LATTICE: {"job": ON_LATTICE},
     F.WITHHELD: {"params": {"instance_spaces": "withheld"}, "job": ON_LATTICE},
     F.PAD_TREES: {"params": {"instance_spaces": "withheld", "pad_trees": True}, "job": ON_LATTICE},
+    F.SHARED: {
+        "params": {"instance_spaces": "withheld"},
+        "job": {**ON_LATTICE, "sums": "shared", "dealer": "dealer"},
+    },
+    F.PARTITIONS: {},
+    F.SENT: {"params": {"instance_spaces": "sent"}},
+    F.OPENED: {},
+    F.REG_ALPHA: {"params": {"reg_alpha": 0.5}},
+    F.MAX_DELTA_STEP: {"params": {"max_delta_step": 0.5}},
     F.KEYED: {"job": {"scheme": "paillier", "key_bits": 1024, "obfuscation": "standard"}},
     F.LOSSGUIDE: {"params": {"grow_policy": "lossguide"}},
     F.SCHEME: {"job": {"scheme": "paillier"}},
@@ -74,8 +83,10 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.SENSITIVITY: {"defences": {"sensitivity": 0.1}},
     F.DP_SGD: {"defences": {"dp_sgd": {"clip": 1.0, "noise": 1.0}}},
     F.MIN_CELL_RECORDS: {"defences": {"min_cell_records": 3}},
+    F.MIN_SIDE_RECORDS: {"defences": {"min_side_records": 3}},
     F.COLUMN_PRIVACY: {"defences": {"column_privacy": {"epsilon": 4.0, "delta": 1e-6, "trees": 100}}},
     F.BINS_PER_NODE: {"params": {"binning": "per-node"}},
+    F.LEFT: {"job": {"alignment": "psi", "join": "left"}},
 }
 #: Features of the files of an experiment.
 OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS}
@@ -92,6 +103,7 @@ ASKED: dict[F, dict[str, Any]] = {
     F.SERVE_DEGRADED: {"serve": True, "away_policy": "degrade", "away_deadline_s": 10},
     F.EXPLAIN: {"explain": True},
     F.ATTRIBUTIONS: {"attributions": True},
+    F.REASONS: {"reasons": True},
     F.EVALUATE: {"evaluate": True},
     F.RECORDS: {"records_file": "some.txt"},
     F.FORMAT: {"format": "csv"},
@@ -101,6 +113,10 @@ ASKED: dict[F, dict[str, Any]] = {
     F.OBFUSCATION: {"obfuscation": "standard"},
     F.HIDDEN_VALUES: {},
     F.WITHHELD_MODEL: {},
+    F.LEFT_MODEL: {"join": "left"},
+    F.LOOK_UP: {"look_up": True},
+    F.TABLE: {"serve": False},
+    F.SORTED_IDS: {"alignment": "sorted-ids"},
 }
 
 
@@ -115,7 +131,9 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_feature_parties = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MIN_INSTANCE_SPACE, F.COLUMN_PRIVACY}
+    if F.PARTITIONS in features:
+        refuse_sets_of_categories(FEATURE_PARTY, job, ["a"])
+    of_feature_parties = {*map(F, OF_COLUMNS), F.MIN_INSTANCE_SPACE}
     of_columns = of_feature_parties & set(features)
     if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
         refuse_classes(HOLDER, F.COLUMN_PRIVACY if F.COLUMN_PRIVACY in features else F.MIN_CELL_RECORDS)
@@ -134,12 +152,17 @@ def _experiment(protocol: str, *features: F) -> None:
     ExperimentFile.model_validate({"data": data, "party": parties, "job": {"protocol": protocol, **job}})
 
 
+#: Fields of an opening that follow from the training.
+_OF_TRAINING = ("join", "alignment")
+
+
 def _predict(protocol: str, *features: F) -> None:
     """Open a prediction with these features."""
     trained = next(name for name in TRAINING if protocol in training(name).predicts)
     asked = {name: value for feature in features for name, value in ASKED[feature].items()}
     job = spec(replace(jobs_of(trained).PARAMS, **({} if trained == "pivodl" else {"party_dropout": {}})))
-    request = predict_request(protocol, model="job", **asked)
+    of_request = {name: value for name, value in asked.items() if name not in _OF_TRAINING}
+    request = predict_request(protocol, model="job", **of_request)
     opening = opening_of(predict_request(protocol, model="job"), job, "", "")
     for name in ASKED.keys() & set(features):
         for field, value in ASKED[name].items():

@@ -12,8 +12,8 @@ import pytest
 
 from treetap import metrics
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import revoke
 from treetap.metrics import ProcessMetrics
+from treetap.ops.certs.requests import revoke
 from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 

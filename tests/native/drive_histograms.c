@@ -34,6 +34,8 @@ int FN(treetap_histograms_hide)(
 int FN(treetap_histograms_answer)(
     const uint64_t *, size_t, const uint64_t *, size_t, const int8_t *, size_t, size_t, const uint8_t *, uint32_t,
     uint64_t *);
+int FN(treetap_histograms_sum_masks)(
+    const uint8_t *, size_t, size_t, const uint32_t *, size_t, uint64_t *, uint64_t *);
 int FN(treetap_histograms_open)(
     const uint64_t *, const uint64_t *, size_t, const int8_t *, size_t, size_t, size_t, const uint32_t *, uint64_t *,
     double *);
@@ -131,6 +133,13 @@ static void drive(size_t records, const size_t bins[2], size_t r, size_t width) 
             }
             CHECK(opened[cell * r + j] == sum % t);
         }
+    CHECK(!FN(treetap_histograms_sum_masks)(seed, cells, 30, less, r, opened, sums));
+    for (size_t k = 0; k < cells * r; k++) { /* twice the distance of the words from q*r_j/t_j is no more than 1 */
+        const wide t = (1ull << 30) - less[k % r], word = sums[2 * k] + ((wide)sums[2 * k + 1] << 52);
+        const uint64_t off = (uint64_t)(word * t) - (uint64_t)((wide)opened[k] << 52 << 52); /* both modulo 2^64 */
+        CHECK(opened[k] < t && sums[2 * k] >> 52 == 0 && sums[2 * k + 1] >> 52 == 0);
+        CHECK(2 * (int64_t)off <= (int64_t)t && 2 * (int64_t)off >= -(int64_t)t);
+    }
     const int before = fegetround();
     fesetround(FE_UPWARD);
     CHECK(FN(treetap_histograms_cells)(

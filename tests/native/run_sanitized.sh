@@ -27,7 +27,7 @@ for source in "$native"/*.c; do
   [[ " ${formed[*]} " == *" $name "* ]] || others+=("$source")
 done
 compiled others "${others[@]}"
-for driver in processor lattice pairs; do checked "$driver" "every form"; done
+for driver in processor lattice pairs rings; do checked "$driver" "every form"; done
 for form in IFMA AVX512 AVX2 PLAIN "IFMA -DEMULATED"; do
   read -ra options <<<"-D$form"
   for name in numbers curve; do

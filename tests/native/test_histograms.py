@@ -305,6 +305,32 @@ def even(counts, expected):
     return ((counts - expected) ** 2 / expected).sum() < freedom + 8 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.parametrize(
+    ("bits", "less"), [(38, (0, 1, 3)), (29, (0, 1, 3, 5)), (42, (0, 1, 3)), (16, (0, 32767, 21845)), (17, (43690,))]
+)
+def test_masks_of_sums_are_uniform_and_their_words_rounded_to_the_nearest(kernels, bits, less):
+    """Modulo each t_j: in 64 parts of its range, and by their lowest bits; numbers taken modulo t_j would show."""
+    moduli, count = Moduli(bits, less), 20_000
+    masks, words = kernels.sum_masks(count, moduli, SEED)
+    assert np.array_equal(masks, histograms.Histograms(FORMS[-1]).sum_masks(count, moduli, SEED)[0])
+    assert not np.isin(masks[:, 0], kernels.sum_masks(count, moduli, OTHER)[0][:, 0]).all()
+    random_numbers = rng().integers(0, 1 << bits, count, dtype=np.uint64)
+    for place, t in enumerate((1 << bits) - c for c in less):
+        r = masks[:, place]
+        assert r.max() < t
+        assert joined(words[:, place]) == [((x * Q * 2 + t) // (2 * t)) % Q for x in r.tolist()]
+        assert _uniform(r, t)
+        assert less[place] not in (21845, 43690) or not _uniform(random_numbers % t, t)
+    assert all((masks[:, 0] == masks[:, place]).mean() < 0.01 for place in range(1, len(less)))
+    assert words.max() < 1 << 52
+
+
+def _uniform(values, t):
+    """By 64 parts of the range, whose sizes differ by one at most, and by six lowest bits."""
+    parts = (values.astype(float) / t * 64).astype(int), (values % np.uint64(64)).astype(int)
+    return all(even(np.bincount(part, minlength=64), np.full(64, len(values) / 64)) for part in parts)
+
+
 @pytest.mark.second_tier(but=1)  # all forms give the same bytes
 def test_draws_have_their_distributions(kernels):
     """Secrets and masks are ternary, errors binomial, rounding has mean 0 for equal values, the flood is of three."""

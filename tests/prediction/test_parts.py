@@ -38,6 +38,9 @@ def test_the_shared_parts_need_no_trees() -> None:
         assert [name for name in found if name.startswith(TREES)] == [], module
         waiting += [name for name in found if name.startswith("treetap.party.prediction.") and name not in seen]
     shared = (
+        "applicants",
+        "look_up",
+        "reasons",
         "records",
         "steps",
         "opened_model",

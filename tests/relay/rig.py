@@ -15,7 +15,7 @@ from typing import Any
 from tests.certificates import namesake
 from tests.sockets import dialling, listening
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.certs.requests import revoke
+from treetap.ops.certs.requests import revoke
 from treetap.ops.relay.meeting import Bounds, Relay
 from treetap.wire import rpc
 from treetap.wire.callers import Callers

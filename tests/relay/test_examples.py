@@ -13,9 +13,9 @@ from tests.kubernetes.test_manifests import VERSIONS, check
 from tests.needs import kustomize_command
 from tests.weight import ROOT
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import revoke
 from treetap.commands.health import read as read_health
 from treetap.coordinator.config import CoordinatorConfig
+from treetap.ops.certs.requests import revoke
 from treetap.ops.relay.command import RelayConfig
 from treetap.wire.ports import Role
 

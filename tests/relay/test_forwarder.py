@@ -13,10 +13,10 @@ import pytest
 
 from tests.relay import hellos
 from tests.relay.rig import RELAY, Certs, Rig, deliver, first_bytes, message, relaying, until
-from treetap.commands.certs.requests import revoke
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.lab.local_federation import to_toml
+from treetap.ops.certs.requests import revoke
 from treetap.ops.doctor.connections import check_relay
 from treetap.party import config as party_config
 from treetap.wire.ports import Address, Identity, Role

@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.relay import hellos
 from tests.relay.rig import Rig, deliver, first_bytes, made_relay, message, relaying, until
-from treetap.commands.certs.requests import revoke
 from treetap.errors import Unreachable
+from treetap.ops.certs.requests import revoke
 from treetap.ops.relay import meeting
 from treetap.ops.relay.meeting import Bounds
 from treetap.wire.ports import Identity, Role

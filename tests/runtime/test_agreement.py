@@ -41,8 +41,8 @@ PREPARE = setup_pb2.Prepare(spec=JOB, submission=SUBMISSION)
 OPENING = prediction_pb2.OpenModel(model="job", table="predict", recipient=LABEL_HOLDER, feature_parties=[B, C])
 OPENING.parameters.interactive.form = "batched"
 #: Contents by which parties hear of each other first: identifiers that are blinded or hashed, and their number, after
-#: the key of an exponent; in a preview a rule of the policy.
-FIRST = {"alignment_key", "blinded_ids", "record_digest", "least_count"}
+#: the key of an exponent; in a preview a rule of the policy; to a dealer, which only answers, sizes of what it deals.
+FIRST = {"alignment_key", "blinded_ids", "record_digest", "least_count", "dealt_sizes"}
 OTHER_JOB = r"job job is not the same at [a-z-]+ and at [a-z-]+ \(digests [0-9a-f]{12} and [0-9a-f]{12}\)"
 
 

@@ -37,11 +37,12 @@ from treetap.party.policy import merged
 from treetap.party.policy_tables import PLACES
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.job_spec import params_of, sent_in_training
+from treetap.protocols.job_spec import params_of, parties_of, processes_of, sent_in_training
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.messages import Members, MessageRow, Sent, sent_by, to_label_holder
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training, training_name
+from treetap.shares import choice
 from treetap.trees.params import BoostingParams
 from treetap.wire.disclosure import bytes_by_class, classes_within
 from treetap.wire.frame import filled, name_of, type_of
@@ -138,19 +139,20 @@ def _assert_declared(
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", TRAININGS)
-async def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
+async def test_a_training_sends_what_it_declares(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders, receivers, contents and classes of a whole job are those that are known at its opening.
 
     Under a policy that permits these alone nothing is refused: no progress, no account, no farewell.
     """
     job = TRAININGS[name]
     needs_library_of(training_name(job))
-    members = [job.aggregator, *job.feature_parties]
+    monkeypatch.setattr(choice, "ONE_OF", 1)  # all that is dealt is dealt again
     declared = list(sent_in_training(job, COORDINATOR))
     one_role, here = training(training_name(job)).one_role, fitting(WIDE, params_of(job))
-    policies = {party: {"emits": exactly(declared, party)} for party in members}
+    policies = {name: {"emits": exactly(declared, name)} for name in processes_of(job)}
 
-    federation = Watched(tmp_path, {party: here.tables[party] for party in members}, policies=policies)
+    tables = {party: here.tables[party] for party in parties_of(job)}
+    federation = Watched(tmp_path, tables, policies=policies, dealer=bool(job.dealer))
     finished(await federation.train(job))
     _assert_declared(declared, federation.real, drawn=one_role)
 
@@ -176,15 +178,16 @@ async def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) ->
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["eini", "interactive"])
-async def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reasons", [True, False])
+async def test_a_served_model_sends_what_it_declares(protocol: str, reasons: bool, tmp_path: Path) -> None:
     """Of a model that is served the file of predictions is not written, and the rounds of requests are reported."""
     federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
     assert (await federation.train(JOB)).state == "finished"
     federation.crossed.clear()
-    federation.narrow(predict_request(protocol, model="job", serve=True))
-    await serve(federation, protocol=protocol)
+    federation.narrow(predict_request(protocol, model="job", serve=True, reasons=reasons))
+    await serve(federation, protocol=protocol, reasons=reasons)
     for _ in range(2):  # blocks after the first one may take other steps
-        await ask_as_client(federation, *IDS, client=CLIENT)
+        await ask_as_client(federation, *IDS, client=CLIENT, reasons=16 * reasons)
     await asyncio.sleep(1)  # clients are answered before the coordinator is
     _assert_declared(sent_in_prediction(federation.opening(), COORDINATOR), federation.real)
 
@@ -235,6 +238,8 @@ def _jobs() -> Iterator[tuple[str, tuple[control_pb2.StepRequest, list[Sent]]]]:
                 options["explained"] = {"explain": True}
             if Feature.SERVE in has:
                 options["served"] = {"serve": True}
+            if Feature.REASONS in has:
+                options["served with reasons"] = {"serve": True, "reasons": True}
             if Feature.ATTRIBUTIONS in has:
                 options["attributed"] = {"attributions": True}
             if Feature.DEGRADE in has:
@@ -381,6 +386,10 @@ RULES: dict[str, Rule] = {
     "withheld spaces": Rule(
         *(FEATURE, {"columns": {"withheld_spaces": False}}, "withheld_spaces = false"),
         spec(replace(PARAMS, instance_spaces="withheld"), scheme=LATTICE),
+    ),
+    "records that a party lacks": Rule(
+        *(FEATURE, {"columns": {"left_join": False}}, "left_join = false"),
+        spec(PARAMS, alignment="psi", join="left"),
     ),
     "records to measure": Rule(
         *(LABEL_HOLDER, {"labels": {"min_evaluated_records": 31}}, "min_evaluated_records = 31"),

@@ -80,15 +80,44 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     paths = [item for frame in (StepRequest, PeerMessage) for item in PATHS[frame].items()]
     kinds = {name for name, path in paths if not {"pivodl", "masked", "splitnn"} & set(path)}
     predicting = ("open_", "await_", "ask_", "answer_", "take_d", "write_", "route_", "spent_")
+    serving = ("look", "listed_", "number_columns", "reason_", "record_ways")
     masking = ("score_block", "mask_block", "entry_layout", "constant_", "block_records", "leaf_entries", "leaf_sums")
-    lattices = ("lattice_", "column_layout", "candidate_count", "seed_", "encrypted_words")
+    lattices = (
+        "lattice_",
+        "column_layout",
+        "candidate_count",
+        "seed_",
+        "encrypted_words",
+        "base_p",
+        "base_c",
+        "left_c",
+    )
     explaining = ("name_features", "take_names", "split_names", "attribut", "mask_attributions")
     blinding = ("blind", "pass_", "raise_", "relay_ids", "combine_", "refresh_", "trace_", "match_", "agree_")  # of psi
     forests = ("share_labels", "take_labels", "encrypted_labels")
     categories = ("chosen_partitions", "noised_sums")  # by the parties' own tables and files
     previewing = ("charge_", "count_", "take_count", "least_", "shared_")
-    checks = ("check_job", "alignment_key", "sum_of_list", "prove_ids")  # before a job, or if asked for
-    others = (*checks, *previewing, *predicting, *masking, *lattices, *explaining, *blinding, *forests, *categories)
+    sharing = ("deal", "shares", "champion_", "winner_", "choose_shares", "correlations", "opened_pairs")
+    checks = (
+        "check_job",
+        "alignment_key",
+        "sum_of_list",
+        "prove_ids",
+        "lacked_records",
+    )  # before a job, or if asked for
+    others = (
+        *checks,
+        *sharing,
+        *previewing,
+        *predicting,
+        *serving,
+        *masking,
+        *lattices,
+        *explaining,
+        *blinding,
+        *forests,
+        *categories,
+    )
     assert words == {kind for kind in kinds if not kind.startswith(others)}
 
 
@@ -132,7 +161,7 @@ def _kill_and_resume(
 
 
 @pytest.mark.second_tier
-@pytest.mark.campaign(but=3)
+@pytest.mark.campaign(but=1)
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [COORDINATOR, *PARTIES])
 def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
@@ -141,7 +170,7 @@ def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-@pytest.mark.campaign(but=2)
+@pytest.mark.campaign(but=1)
 @pytest.mark.long
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
@@ -174,11 +203,11 @@ OTHERS: dict[str, tuple[setup_pb2.JobSpec, World, OracleModel]] = {
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("victim", [PARTIES[0], COORDINATOR, *PARTIES[1:]])
 def test_killed_at_some_messages(victim: str, name: str, tmp_path: Path) -> None:
-    """While labels are shared, and at some messages of each tree, of further jobs."""
+    """While labels are shared, at transfers of left bits, and at some messages of each tree, of further jobs."""
     job, here, oracle = OTHERS[name]
-    labels = ("share_labels", "take_labels", "encrypted_labels")
+    own = ("share_labels", "take_labels", "encrypted_labels", "base_points", "base_choices", "left_choices")
     log = faultless(tmp_path / "faultless", here, job)
-    numbers = [each.number for each in log if each.word in labels or each.number % 17 == 4]
+    numbers = [each.number for each in log if each.word in own or each.number % 17 == 4]
     states = {_kill_and_resume(tmp_path / f"{at}", victim, at, False, at % 2 == 0, job, here, oracle) for at in numbers}
     assert "interrupted" in states
 

@@ -37,7 +37,7 @@ from treetap.protocols.registry import TRAINING, training
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, jobs_pb2
+from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 NEURAL = [pytest.mark.skipif(not INSTALLED, reason="needs treetap[neural]"), pytest.mark.second_tier]
@@ -121,7 +121,7 @@ def test_the_checks_of_an_opening_have_the_limits(protocol: str, tmp_path: Path)
             config = PartyConfig.model_validate({"name": party, "state": tmp_path, "insecure": True})
             config = config.under(Policy.model_validate({"limits": limits}))
             faults = []
-            for check in checks_of_training(config, job, members_of(job, COORDINATOR)):
+            for check in checks_of_training(config, setup_pb2.Prepare(spec=job), members_of(job, COORDINATOR)):
                 try:
                     check()
                 except Refused as fault:

@@ -26,12 +26,13 @@ from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.party.alignment.lists import POINTS_PER_MESSAGE
 from treetap.party.eini import entry_layout, lattice
 from treetap.party.eini.lattice import COLUMN_BYTES
-from treetap.party.growth.feature_party import SUMS_BYTES
 from treetap.party.growth.messages import (
     LEAVES_PER_MESSAGE,
+    SUMS_BYTES,
     leaf_paths,
     partition_messages,
     sampled_messages,
+    share_messages,
     space_messages,
     won_messages,
 )
@@ -40,6 +41,7 @@ from treetap.party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from treetap.party.runtime.context import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.psi.group import POINT_BYTES
+from treetap.transfers.base import CHOICE_BYTES
 from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
@@ -154,10 +156,14 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
             candidates=LONG % 2**32, merges_bins=True, keeps_second_halves=True, hiding=LONG % 2**32
         )
     ],
+    "lacked_records": lambda: [setup_pb2.LackedRecords(some=True)],
     "noised_sums": lambda: [setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=LONG % 2**32)],
     "seed_commitment": lambda: [
         setup_pb2.SeedCommitment(commitment=commitment("a", bytes(NONCE_BYTES)), self_test=self_test())
     ],
+    "listed_ids": lambda: [prediction_pb2.ListedIds(points=bytes(POINT_BYTES * POINTS_PER_MESSAGE))],
+    "look_ups": lambda: [prediction_pb2.LookUps(points=bytes(POINT_BYTES * POINTS_PER_MESSAGE))],
+    "looked_up": lambda: [prediction_pb2.LookedUp(points=bytes(POINT_BYTES * POINTS_PER_MESSAGE), spent=True)],
     "spent_records": lambda: [prediction_pb2.SpentRecords(spent=bytes(2**16 // 8))],
     "seed_nonce": lambda: [setup_pb2.SeedNonce(nonce=bytes(NONCE_BYTES))],
     "encrypted_words": lambda: [
@@ -168,9 +174,24 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
         growth_pb2.CandidateSums(nodes=range(2**14, 2**15), candidates=LONG % 2**32, ciphertexts=bytes(SUMS_BYTES)),
         growth_pb2.CandidateSums(candidates=LONG % 2**32, second_halves=bytes(SUMS_BYTES)),
     ],
-    "children": lambda: children_messages([(2**19 + node, LONG, _rows()) for node in range(2)], TOTAL),
+    "base_points": lambda: [setup_pb2.BasePoints(points=bytes(POINT_BYTES))],
+    "base_choices": lambda: [setup_pb2.BaseChoices(points=bytes(CHOICE_BYTES))],
+    "left_choices": lambda: [growth_pb2.LeftChoices(node=LONG, choices=bytes(SUMS_BYTES))],
+    "children": lambda: [
+        *children_messages([(2**19 + node, LONG, _rows()) for node in range(2)], TOTAL),
+        *children_messages([(LONG, LONG, bytes(3 * SUMS_BYTES))], TOTAL),
+    ],
     "instance_spaces": lambda: space_messages([(2**19 + node, _rows()) for node in range(2)], TOTAL),
     "leaf_paths": _paths,
+    "shares": lambda: [growth_pb2.Shares(round=LONG % 2**32, numbers=bytes(SUMS_BYTES))],
+    "champion_share": lambda: share_messages(growth_pb2.ChampionShare, bytes(2 * SUMS_BYTES)),
+    "winner_shares": lambda: share_messages(growth_pb2.WinnerShares, bytes(2 * SUMS_BYTES)),
+    "dealt_sizes": lambda: [growth_pb2.DealtSizes(candidates=[2**31] * 100, widths=[2**31] * 64)],
+    **{
+        kind: lambda: [growth_pb2.Correlations(pair="x" * 63, seed=bytes(32), corrections=bytes(MESSAGE_BYTES))]
+        for kind in ("correlations", "dealt_again")
+    },
+    "opened_pairs": lambda: [growth_pb2.OpenedPairs(pairs=["x" * 63] * 100)],
     "won_splits": lambda: won_messages("feature-b", {2**19 + node: range(60_000) for node in range(4)}),
     "chosen_partitions": lambda: partition_messages(
         {2**19 + node: [Partition(0, tuple(range(99_999)), missing_left=True)] for node in range(100)}, [100_000]
@@ -178,6 +199,8 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "block_records": lambda: (
         prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(_rows(), TOTAL))
     ),
+    "reason_columns": lambda: [prediction_pb2.ReasonColumns(count=2**31, names=["x" * 1000] * 100)],
+    "record_ways": lambda: [prediction_pb2.RecordWays(first=2**31, ways=2**31)],
     "split_names": lambda: (
         prediction_pb2.SplitNames(names=batch)
         for batch in batches(prediction_pb2.SplitName(handle=split, feature="x" * 500) for split in range(9000))
@@ -224,10 +247,15 @@ SHORT = (
     "least_count",
     "shared_count",
     "candidate_count",
+    "lacked_records",
     "spent_records",
     "noised_sums",
     "seed_commitment",
     "seed_nonce",
+    "base_points",
+    "base_choices",
+    "dealt_sizes",
+    "opened_pairs",
     "constant_entries",
     "constant_attributions",
     *pivodl.SHORT,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import ConfigError, Refused
-from treetap.names import CLIENTS, COORDINATORS, PARTIES
+from treetap.names import KINDS
 from treetap.party.policy import EVERYBODY, Policy
 from treetap.party.policy_tables import PLACES, TABLES, PeoplePolicy, toml
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES, KeyKind
@@ -29,10 +29,10 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
     """No plaintext sum, bin, leaf weight, feature name, explanation or embedding leaves; predictions go to parties."""
     assert {name for name, declared in CLASSES.items() if not declared.default_receivers} == {
         *("DISCLOSURE_UNSPECIFIED", "BIN_ASSIGNMENT", "AGGREGATE", "LEAF_WEIGHT", "MASKED_SHARE", "FEATURE_NAME"),
-        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT"),
+        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT", "REASON"),
     }
     receivers = {receiver for declared in CLASSES.values() for receiver in declared.default_receivers}
-    assert receivers <= {EVERYBODY, COORDINATORS, PARTIES, CLIENTS}
+    assert receivers <= {EVERYBODY, *KINDS}
     policy = Policy(people={"label_holders": ["telco"]})
     policy.check_emits("bank", "telco", ["CONTROL", "CIPHERTEXT", "INSTANCE_SPACE"])
     policy.check_emits("bank", "coordinator", ["CONTROL", "TOPOLOGY", "METRIC"])
@@ -118,6 +118,7 @@ NEEDS: dict[str, tuple[Any, Any, dict[str, str]]] = {
     "preview": ("count", "records", {}),
     "category_partitions": (False, True, {"deed": "partition them", "instead": ""}),
     "withheld_spaces": (False, True, {}),
+    "left_join": (False, True, {}),
     "min_sensitivity": (0.1, 0.05, {}),
     "reproducible": (False, True, {}),
 }

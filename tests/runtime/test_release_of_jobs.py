@@ -27,6 +27,7 @@ from treetap.coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import Conflict, DataError, Interrupted, OutOfOrder, Unreachable
 from treetap.models import line_file
+from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.node import SESSION_S
 from treetap.party.prediction.steps import send_block
 from treetap.party.runtime import attempts
@@ -349,7 +350,7 @@ async def test_no_message_leaves_after_a_block_has_failed() -> None:
     outbox.send_each = partial(Outbox.send_each, outbox)
     context: Any = SimpleNamespace(outbox=outbox)
     with pytest.raises(Interrupted):
-        await send_block(context, ["a", "b", "c"], 0, np.arange(3), 5)
+        await send_block(context, dict.fromkeys("abc", PartnerRecords(5)), 0, np.arange(3))
     assert stopped == ["a", "c"]
 
 

@@ -85,6 +85,7 @@ def _kernels() -> set[str]:
 
 
 @pytest.mark.long
+@pytest.mark.campaign
 async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain, one served: every kernel."""
     clock = Clocked()

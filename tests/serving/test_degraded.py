@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.worlds import spec
 from treetap.coordinator.attempt import ANSWER_S
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
 from treetap.ops.gateway.http_json import predict_reply
+from treetap.party.serving.decisions import decisions_of
 from treetap.protocols import interactive
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.prediction import predict_request
@@ -112,7 +114,7 @@ def state(federation: Federation) -> jobs_pb2.JobStatus:
 @pytest.mark.usefixtures("_allowed")
 async def test_it_goes_on_without_a_party_and_with_it_when_it_is_back(tmp_path: Path) -> None:
     """Every answer is the one of the parties that were present, and lists the others; healed, it lists none."""
-    async with degrading(tmp_path) as (federation, scores):
+    async with degrading(tmp_path, decision_days=9) as (federation, scores):
         check(await answer(federation), scores)
         federation.kill(B)
         check(await answer(federation, B), scores)
@@ -126,6 +128,8 @@ async def test_it_goes_on_without_a_party_and_with_it_when_it_is_back(tmp_path: 
         federation.start(B)
         healed = await answer(federation)
         check(healed, scores)
+        scored = [line for line in decisions_of(federation.state(LABEL_HOLDER)) if line["status"] == "predicted"]
+        assert [sorted(away) for away, _ in groupby(line["away"] for line in scored)] == [[], [B], [B, C], []]
         assert json.loads(predict_reply(healed, IDS).model_dump_json(exclude_none=True))["away"] == []
         found = state(federation)
         assert (found.phase, list(found.away)) == ("serve", [])

@@ -74,12 +74,28 @@ def test_a_record_of_which_no_query_is_left_names_the_party() -> None:
     ("body", "said"),
     [
         ({"ids": [str(k) for k in range(257)]}, "ids: name at most 256 in one request, and the others in further ones"),
-        ({}, 'ids: must name the records to predict, such as ["a17"]'),
+        ({}, 'the body must be an object with ids or records, such as {"ids": ["a17"]}'),
         ({"ids": []}, 'ids: must name the records to predict, such as ["a17"]'),
         ({"ids": ["a", 7.5]}, "ids[1]: an id is text of 1 to 1,024 characters, or a whole number of 64 bits"),
         ({"ids": ["a"], "deadline_s": 0}, "deadline_s: must be a number of seconds above 0"),
-        ({"ids": ["a"], "id\n": 1}, "id\\n: is unknown; a request has ids, model, deadline_s; did you mean 'ids'?"),
-        ([], 'the body must be an object, such as {"ids": ["a17"]}'),
+        (
+            {"ids": ["a"], "id\n": 1},
+            "id\\n: is unknown; a request has ids, records, model, deadline_s, reasons; did you mean 'ids'?",
+        ),
+        ([], 'the body must be an object with ids or records, such as {"ids": ["a17"]}'),
+        (
+            {"records": [{"id": "a", "fields": {}}] * 257},
+            "records: name at most 256 in one request, and the others in further ones",
+        ),
+        (
+            {"records": {}},
+            'records: must be new ones with their fields, such as [{"id": "a17", "fields": {"age": 41}}]',
+        ),
+        (
+            {"records": [{"id": "a", "fields": {"age": [1]}}]},
+            "records[0]: a record has an id and fields, of columns with numbers, texts, true, false or null; an id is "
+            "text of 1 to 1,024 characters, or a whole number of 64 bits",
+        ),
     ],
 )
 def test_a_fault_says_what_a_request_must_be(body: object, said: str) -> None:
@@ -99,3 +115,41 @@ def test_many_faults_are_counted() -> None:
     with pytest.raises(ValidationError) as failure:
         FORM.model_validate_json("{")
     assert faults_of_request(failure.value).startswith("the body is not JSON: EOF while parsing")
+
+
+def test_new_records_keep_the_types_of_their_cells() -> None:
+    """Beside ids, before which their answers do not come; a whole number stays one, null is no value."""
+    cells = {"age": 41, "income": 2.5, "kind": "a", "owns": True, "born": None}
+    form = FORM.model_validate_json(json.dumps({"ids": ["b"], "records": [{"id": 7, "fields": cells}]}))
+    asked = form.message()
+    assert (list(asked.ids), asked.records[0].id, form.named) == (["b"], "7", ["b", 7])
+    found = {one.column: one.WhichOneof("value") for one in asked.records[0].fields}
+    assert found == {"age": "whole", "income": "number", "kind": "text", "owns": "truth", "born": None}
+    answer = serving_pb2.PredictedRecords(
+        predictions=[
+            serving_pb2.RecordPrediction(status=serving_pb2.NOT_COMMON, party="telco"),
+            serving_pb2.RecordPrediction(status=serving_pb2.INVALID, fault="column 'age' is missing"),
+        ]
+    )
+    rows = [row.model_dump(exclude_none=True) for row in predict_reply(answer, form.named).predictions]
+    assert rows == [
+        {"id": "b", "status": "not_common", "party": "telco"},
+        {"id": 7, "status": "invalid", "fault": "column 'age' is missing"},
+    ]
+
+
+def test_reasons_are_said_where_they_were_asked_for() -> None:
+    """By name, or as not nameable by their number; a request without them has no such members."""
+    reasons = [serving_pb2.Reason(party="bank", number=2, column="age"), serving_pb2.Reason(party="telco", number=1)]
+    entry = serving_pb2.RecordPrediction(
+        id="a", status=serving_pb2.PREDICTED, value=1.0, scores=[1.0], reasons=reasons, unreasoned=["shop"]
+    )
+    answer = serving_pb2.PredictedRecords(model="m", job="j", predictions=[entry])
+    (record,) = predict_reply(answer, ["a"], reasons=True).model_dump(exclude_none=True)["predictions"]
+    assert record["unreasoned"] == ["shop"]
+    assert record["reasons"] == [
+        {"party": "bank", "column": "age", "number": 2, "nameable": True},
+        {"party": "telco", "number": 1, "nameable": False},
+    ]
+    (plain,) = predict_reply(answer, ["a"]).model_dump(exclude_none=True)["predictions"]
+    assert not {"reasons", "unreasoned"} & plain.keys()

@@ -26,8 +26,8 @@ import treetap
 from tests.certificates import certified, dns_of, role_of
 from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import revoke
 from treetap.errors import NotServed, Refused, Silent, Unreachable
+from treetap.ops.certs.requests import revoke
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.process.config import TlsConfig
 from treetap.wire.ports import Role

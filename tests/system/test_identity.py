@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -13,12 +12,13 @@ import pytest
 from tests.campaign.certificates import Certificates
 from tests.certificates import role_of
 from tests.commands.command import files_in
+from tests.sockets import with_dialer
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
-from treetap.commands.certs import requests
-from treetap.commands.certs.requests import install
 from treetap.errors import ConfigError, Refused, TreetapError, UnknownJob
 from treetap.lab.local_federation import LocalFederation
+from treetap.ops.certs import requests
+from treetap.ops.certs.requests import install
 from treetap.protocols.agreement import job_digest, named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -27,7 +27,6 @@ from treetap.wire.certificates import identity, read_certificates
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.rpc import GrpcDialer
-from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 
 pytestmark = pytest.mark.xdist_group("identity")
@@ -52,19 +51,8 @@ def _at(federation: LocalFederation, name: str, called: str = "") -> Address:
     return Address(called or name, federation.addresses[name], role_of(called or name))
 
 
-def _with(tls: TlsFiles, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
-    async def main() -> T:
-        dialer = GrpcDialer(tls)
-        try:
-            return await call(dialer)
-        finally:
-            await dialer.close()
-
-    return asyncio.run(main())
-
-
 def _as(federation: LocalFederation, caller: str, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
-    return _with(files_in(federation.folder / "certs", caller), call)
+    return with_dialer(files_in(federation.folder / "certs", caller), call)
 
 
 def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.StepRequest:

@@ -58,6 +58,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         "gateway": GATEWAY.name,
         "most_ids": 4,
         "window_ms": 250,
+        "decision_days": 9,
     }
     parties[LABEL_HOLDER] |= {"serve": serve, "metrics": "127.0.0.1:0"}
     with LocalFederation(folder, parties) as running:
@@ -228,6 +229,26 @@ def test_grpc_answers_and_faults(served: Served) -> None:
         with pytest.raises(grpc.RpcError) as failure:
             stub.Predict(serving_pb2.PredictRecords(ids=IDS[:1]), timeout=1e-4)
         assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # type: ignore[attr-defined]
+
+
+@pytest.mark.second_tier
+def test_both_ways_are_in_the_decision_log(served: Served, federation: LocalFederation) -> None:
+    """Under the client's own name, be it by the gateway or not; a stranger is there too, without an id."""
+    log = ("decisions", "list", "--json", "--config", federation.folder / LABEL_HOLDER / "config.toml")
+    began = len(json.loads(treetap(*log).out))
+    assert served.ask("POST", "/v1/predict", {"ids": [IDS[4]]}, client="batch")[0] == 200
+    for client, status in (("app", grpc.StatusCode.OK), ("stranger", grpc.StatusCode.PERMISSION_DENIED)):
+        channel, stub = served.stub(client)
+        with channel:
+            call = stub.Predict.future(serving_pb2.PredictRecords(ids=[IDS[4]]), timeout=20)
+            assert call.code() is status
+    assert served.ask("POST", "/v1/predict", {"ids": [IDS[4]]}, client="stranger")[0] == 403
+    lines = json.loads(treetap(*log).out)[began:]
+    told = [(line["client"], line["status"]) for line in lines]
+    assert told == [("batch", "predicted"), ("app", "predicted"), ("stranger", "refused"), ("stranger", "refused")]
+    assert [len(line["ids"]) for line in lines] == [1, 1, 0, 0]
+    assert lines[0]["ids"] == lines[1]["ids"]
+    assert [line["scores"] for line in lines[:2]] == [pytest.approx([EXACT[4]], abs=1e-9)] * 2
 
 
 @pytest.mark.second_tier

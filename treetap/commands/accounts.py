@@ -1,17 +1,18 @@
-"""Commands on a party's own state folder: its accounts (`ledger`, `labels`, `leakage`), and its models (`model`)."""
+"""Commands on a party's own state folder: accounts (`ledger`, `labels`, `leakage`), models (`model`), rows (`send`)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treetap.commands.options import Json, print_json, reading
+from treetap.commands.options import Json, argument, from_dataclasses, option, print_json, reading
+from treetap.errors import BadInput
 
 if TYPE_CHECKING:
     from treetap.party.runtime.ledger import Charge
@@ -49,16 +50,14 @@ def ledger(
         write_whole(csv_file, _csv(charges).encode(), 0o644)
     sums = _sums(charges)
     if as_json:
-        rows = [{"at": charge.at, **charge.plain()} for charge in charges]
-        document = {"party": party.name, "charges": rows, "sums": sums, "left": left}
+        plain = [{"at": charge.at, **charge.plain()} for charge in charges]
+        document = {"party": party.name, "charges": plain, "sums": sums, "left": left}
         print_json(document, allow_nan=False)
         return
     from treetap import terminal
 
-    table = terminal.table("table", "partner", "kind", "charges", "sum", "last one")
-    for row in sums:
-        table.add_row(*(terminal.text(f"{cell:g}" if isinstance(cell, float) else str(cell)) for cell in row.values()))
-    terminal.out.print(table)
+    rows = [[f"{cell:g}" if isinstance(cell, float) else cell for cell in row.values()] for row in sums]
+    terminal.print_table(("table", "partner", "kind", "charges", "sum", "last one"), rows)
     for row in left:
         unit = "ε " if row["limit"] in ("label_budget", "column_budget") else ""  # others are numbers of a day
         rest = "no limit" if row["left"] is None else f"{row['left']:.10g} left"
@@ -126,11 +125,8 @@ def labels(
         return
     from treetap import terminal
 
-    table = terminal.table(*_SHOWN.values())
-    for draw in ledger["draws"]:
-        cells = {**draw, "stored": "yes" if draw["stored"] else "no"}
-        table.add_row(*(terminal.text(str(cells[key])) for key in _SHOWN))
-    terminal.out.print(table)
+    draws = ({**draw, "stored": "yes" if draw["stored"] else "no"} for draw in ledger["draws"])
+    terminal.print_table(_SHOWN.values(), ([draw[key] for key in _SHOWN] for draw in draws))
     budget = ledger["budget"]
     limit = "its policy has no label_budget" if budget is None else f"{ledger['left']:g} of {budget:g} left"
     terminal.out.print(f"{ledger['party']}: ε {ledger['spent']:g} spent, {limit}", soft_wrap=True)
@@ -249,3 +245,38 @@ def export_model(
 
     for path in export(find(name, config), out, names=names):
         typer.echo(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """What is sent, and where to."""
+
+    file: Path = argument("Predictions or another table in Parquet, or an audit.json.", metavar="FILE")
+    uri: str = option("", "The environment variable that holds the database's URI.", metavar="'$NAME'")
+    table: str = option("", "Of a database: NAME, or SCHEMA.NAME.")
+    deadline_s: float = option(0, "Of a database: seconds for all; 0: 300.", min=0)
+    path: str = option("", "The object that gets the file.", metavar="s3://BUCKET/KEY")
+    endpoint_override: str = option("", "The address of an object store other than Amazon's.", metavar="URL")
+    existing: str = option("", "Table or object that is there: refuse (default), append (rows to a table's), replace.")
+
+
+@from_dataclasses
+def send(asked: Sending) -> None:
+    """Send predictions, or an audit's verdicts, to PostgreSQL, Flight SQL or an object store: all rows or none.
+
+    treetap send march.parquet --uri '$SCORES_DB' --table risk.scores --existing append
+
+    treetap send runs/exp/audit.json --path s3://risk/verdicts.parquet
+    """
+    from pydantic import ValidationError
+
+    from treetap.strict import WHOLE, faults_of
+    from treetap.tables import sending
+
+    keys = {name: value for name, value in asdict(asked).items() if value}
+    file = keys.pop("file")
+    try:
+        target = sending.Target.model_validate(keys)
+    except ValidationError as fault:
+        raise BadInput(faults_of(fault, sending.Target)[0].removeprefix(f"{WHOLE}: ")) from None
+    typer.echo(f"{target.title}: {sending.send(file, target)} rows")

@@ -92,7 +92,11 @@ class Commands(LazyGroup):
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",
             PARTY,
         ),
-        "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
+        "dealer": Row(
+            "treetap.commands.cli",
+            "Serve a dealer of shared sums until SIGTERM. It has no data, and is of an organisation that has none.",
+            OPERATE,
+        ),
         "health": Row(
             "treetap.commands.health",
             "Check that a server of a federation serves: for container engines, systemd and monitoring.",
@@ -123,6 +127,11 @@ class Commands(LazyGroup):
         "serve": Row(
             "treetap.commands.jobs.serve",
             "Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.",
+            JOBS,
+        ),
+        "send": Row(
+            "treetap.commands.accounts",
+            "Send predictions, or an audit's verdicts, to PostgreSQL, Flight SQL or an object store: all rows or none.",
             JOBS,
         ),
         "jobs": Row(
@@ -224,11 +233,30 @@ def party(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
+    _serve(config, log_level, log_format, until_stdin_closes=until_stdin_closes)
+
+
+def dealer(
+    config: Annotated[Path, typer.Option(help="The dealer's own configuration file.")],
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve a dealer of shared sums until SIGTERM. It has no data, and is of an organisation that has none."""
+    _serve(config, log_level, log_format, until_stdin_closes=until_stdin_closes, deals=True)
+
+
+def _serve(
+    config: Path, log_level: LogLevel, log_format: LogFormat, *, until_stdin_closes: bool, deals: bool = False
+) -> None:
+    """Serve a party, or a dealer."""
     in_terminal = hold_hangup()  # first: it may come at any time
     logs.configure(log_level, log_format)  # before other imports: gRPC keeps the standard error that it finds
+    from treetap.party.config import DealerConfig, PartyConfig
     from treetap.party.server.main import run
 
-    run(config, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal)
+    kind = DealerConfig if deals else PartyConfig
+    run(config, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal, kind=kind)
 
 
 def coordinator(
@@ -279,11 +307,9 @@ def transcript(
         return
     from treetap import terminal
 
-    table = terminal.table("kind", "peer", "step", "class", "messages", "bytes")
-    for row in summary["rows"]:
-        cells = [row["kind"], row["peer"], row["step"], row["class"], str(row["messages"]), terminal.size(row["bytes"])]
-        table.add_row(*map(terminal.text, cells))
-    terminal.out.print(table)
+    heads = ("kind", "peer", "step", "class", "messages", "bytes")
+    sized = ({**row, "bytes": terminal.size(row["bytes"])} for row in summary["rows"])
+    terminal.print_table(heads, ([row[head] for head in heads] for row in sized))
     terminal.out.print(
         f"{summary['records']} records, hash chain intact" + (", last record torn" if summary["torn"] else "")
     )

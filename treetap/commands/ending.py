@@ -15,6 +15,8 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
+from treetap.process.together import ended
+
 T = TypeVar("T")
 #: Raised in a block of `as_ctrl_c` that a signal ends: outside, or inside `asyncio.run`.
 ENDED = (KeyboardInterrupt, asyncio.CancelledError)
@@ -172,10 +174,7 @@ def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None
 
 async def _end_tasks() -> None:
     """Cancel what gRPC still does for calls that have ended, as `asyncio.run` would: a closed loop complains of it."""
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await ended(asyncio.all_tasks() - {asyncio.current_task()})
 
 
 def _forget_loop() -> None:

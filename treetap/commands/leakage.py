@@ -123,11 +123,11 @@ def show(job: str | None, config: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"party": party.name, "previews_per_day": most, "previews": previews}, allow_nan=False)
         return
-    table = terminal.table("preview", "at", "table", "with", "answer", "common records")
-    for row in previews:
-        partners, told = ", ".join(row["partners"]), row["told"] or "no answer"
-        table.add_row(*map(terminal.text, (row["job"], row["at"], row["table"], partners, row["answer"], told)))
-    terminal.out.print(table)
+    rows = [
+        (row["job"], row["at"], row["table"], ", ".join(row["partners"]), row["answer"], row["told"] or "no answer")
+        for row in previews
+    ]
+    terminal.print_table(("preview", "at", "table", "with", "answer", "common records"), rows)
     said = "the parties of a preview and its coordinator know the number of common records"
     policy = f"its policy lets previews_per_day = {most} with each party"
     terminal.out.print(f"{party.name}: {said}; {policy}", soft_wrap=True)

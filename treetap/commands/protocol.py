@@ -18,6 +18,7 @@ from typing import TypeAlias
 from treetap.errors import ConfigError, did_you_mean
 from treetap.pages.page import render
 from treetap.party.alignment.steps import Alignment
+from treetap.party.prediction.reasons import NumberedColumns
 from treetap.party.prediction.steps import NAMES, table_for
 from treetap.party.prediction.tree_model import NamesSent, NamesTaken
 from treetap.party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
@@ -38,7 +39,7 @@ from treetap.party.runtime.step_order import (
     table_of,
 )
 from treetap.protocols import job_spec, messages
-from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.alignment import ALIGNMENTS, LOOK_UPS
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, always, classes_of
@@ -104,7 +105,7 @@ NO_STEPS = {
 #: Step → the phase whose it is.
 _PHASES = {
     **dict.fromkeys(declared_steps(Alignment), ALIGNMENT),
-    **dict.fromkeys((*declared_steps(NamesSent), *declared_steps(NamesTaken)), NAMES),
+    **{step: NAMES for part in (NamesSent, NamesTaken, NumberedColumns) for step in declared_steps(part)},
 }
 _COORDINATOR = "coordinator"
 
@@ -230,15 +231,18 @@ def _rows_of_prediction(name: str) -> Iterator[tuple[MessageRow, str]]:
         served = (*messages.SERVING, *described.sends_served)
         yield from ((row, "served") for row in served if row not in messages.PREDICTION)
     yield from ((row, "") for row in described.sends)
+    if Feature.LOOK_UP in described.capabilities:
+        yield from ((row, "with look-ups") for row in LOOK_UPS)
     if Feature.EXPLAIN in described.capabilities:
         yield from ((row, "explained") for row in messages.EXPLANATIONS)
+    if Feature.REASONS in described.capabilities:
+        yield from ((row, "with reasons") for row in messages.REASONS)
     yield from ((row, "with attributions") for row in described.sends_attributions)
 
 
 def _shown(name: str, does: str, tables: Mapping[str, StepTable], rows: list[tuple[MessageRow, str]], t: str) -> Shown:
-    first, *others = tables
-    other = others[0] if others else "other parties"
-    members = Members(_COORDINATOR, first, (f"{other} 1", f"{other} 2"))
+    first, other, *dealers = [*tables, "other parties"][: max(2, len(tables))]
+    members = Members(_COORDINATOR, first, (f"{other} 1", f"{other} 2"), "".join(dealers))
     messages = [_message(row, only, members, other) for row, only in rows]
     order = _in_turn(tables, [message.step for message in messages])
     steps = [
@@ -246,8 +250,7 @@ def _shown(name: str, does: str, tables: Mapping[str, StepTable], rows: list[tup
         for done in order
         for actor, often, may_come in _at_actors(tables, done, t)
     ]
-    actors = (first, other)
-    return Shown(name, does, actors, tuple(steps), tuple(messages))
+    return Shown(name, does, (first, other, *dealers), tuple(steps), tuple(messages))
 
 
 def _at_actors(tables: Mapping[str, StepTable], done: str, t: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -321,7 +324,7 @@ def drawn(one: Shown) -> str:
 def _drawn_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Pairs of which each has an arrow; where all send to all, the one between the two lanes stands for the others."""
     if all((to, one) in pairs for one, to in pairs):
-        return [pair for pair in pairs if pair[0] != pair[1]][:1]
+        return [pair for pair in pairs if pair[0] != pair[1]][:1] or list(pairs)
     return list(pairs)
 
 
@@ -356,10 +359,8 @@ def _print(one: Shown) -> None:
     from treetap import terminal
 
     terminal.out.print(f"{one.protocol}: {one.does}")
-    steps = terminal.table("step", "of", "may follow")
-    for step in one.steps:
-        steps.add_row(step.step, step.actor, "; ".join(step.may_follow) or "nothing")
-    terminal.out.print(steps)
+    steps = ((step.step, step.actor, "; ".join(step.may_follow) or "nothing") for step in one.steps)
+    terminal.print_table(("step", "of", "may follow"), steps)
     messages = terminal.table("message", "in step", "from and to", "how often", "at most", "classes")
     for message in one.messages:
         classes = [*message.classes, *(f"{name} perhaps" for name in message.perhaps)]

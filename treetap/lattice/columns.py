@@ -34,7 +34,7 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.paths import GoesLeft, ValueTable, candidate_bits, candidate_leaves, least_spare
+from treetap.trees.paths import Decide, GoesLeft, ValueTable, candidate_bits, candidate_leaves, least_spare
 
 
 def label_columns(
@@ -288,16 +288,13 @@ class NodeColumns:
             [fixed.decode(fixed.wrap(column)) for fixed, column in zip(self._fixed, sums, strict=True)], axis=1
         )
 
-    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+    def spare(self, decide: Decide, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
-
-        def own(split: Split) -> Bools | None:
-            return goes_left(split.handle) if split.owner == self._party else None
 
         def bits(trees: list[Tree]) -> float:
             return math.fsum(math.log2(self._spans[output] + 1) for output in trees[0].outputs)
 
-        open_bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in self._public.used_trees]
+        open_bits = [candidate_bits([candidate_leaves(tree, n, decide)]) for tree in self._public.used_trees]
         return least_spare(self._public, open_bits, bits)
 
     def _columns(self, goes_left: GoesLeft, n: int, base: Ints) -> Iterator[Ints]:

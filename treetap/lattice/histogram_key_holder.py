@@ -8,10 +8,10 @@ stay packed, in the files in which they came, and a few of them are read at a ti
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from os import SEEK_END
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, InWorkers
 
+T = TypeVar("T")
 IN_FLIGHT_PER_WORKER = 2
 #: Most bytes of the words of one call and message.
 BLOCK_BYTES = 3 << 19
@@ -104,6 +105,22 @@ class HistogramKeyHolder(InWorkers):
         Raises:
             Malformed: a sum has more noise than an honest one, or is none of slots; not said which.
         """
+        opened = await self._each(self._sums, party, firsts, candidates, query)
+        return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *opened])
+
+    async def residues(self, party: str, firsts: bytes, candidates: int, query: bytes) -> Words:
+        """Open no more than the residues of a party's sums modulo the t_j, which masks may hide: (candidates, words).
+
+        Raises:
+            Malformed: a sum has more noise than an honest one.
+        """
+        opened = await self._each(self._residues, party, firsts, candidates, query)
+        return np.concatenate([np.empty((0, self.parameters.words), dtype=np.uint64), *opened])
+
+    async def _each(
+        self, kernel: Callable[..., T], party: str, firsts: bytes, candidates: int, query: bytes
+    ) -> list[T]:
+        """What a kernel makes of some candidates after the other."""
         words, bits = self.parameters.words, self.parameters.reply_bits
         if len(firsts) != first_halves_bytes(self.parameters, candidates):
             raise Malformed(f"{candidates} candidates have other sizes")
@@ -113,13 +130,13 @@ class HistogramKeyHolder(InWorkers):
         calls = (
             self._engine.call(
                 worker,
-                self._opened,
+                kernel,
                 *(kept, first, numbers[first:last], query),
                 us=(READ_US + OPENED_US * words) * (last - first),
             )
             for worker, first, last in self._shares(candidates, CANDIDATES_PER_CALL)
         )
-        return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *await together(*calls)])
+        return await together(*calls)
 
     async def close(self) -> None:
         """Free what the workers have made."""
@@ -148,8 +165,12 @@ class HistogramKeyHolder(InWorkers):
         words, _ = kernels().encrypt(public, block, secrets, query, moduli_of(self.parameters), plain)
         return words.tobytes()
 
-    def _opened(self, kept: IO[bytes], first: int, firsts: Words, query: bytes) -> Ints:
-        """A kernel: the sums of some candidates, of which second halves of `READ_AT_ONCE` are in memory."""
+    def _sums(self, kept: IO[bytes], first: int, firsts: Words, query: bytes) -> Ints:
+        """A kernel: the sums of some candidates."""
+        return self._opener.sums(self._residues(kept, first, firsts, query))
+
+    def _residues(self, kept: IO[bytes], first: int, firsts: Words, query: bytes) -> Words:
+        """A kernel: the residues of some candidates, of which second halves of `READ_AT_ONCE` are in memory."""
         agreed, width, residues, largest = self.parameters, self.parameters.second_half_bytes, [], 0.0
         secrets = kernels().secrets(query, agreed.words)
         try:
@@ -166,7 +187,7 @@ class HistogramKeyHolder(InWorkers):
             secrets.forget()
         if largest > agreed.noise_share:
             raise Malformed("a sum has more noise than sums of words can have")
-        return self._opener.sums(np.concatenate(residues))
+        return np.concatenate(residues)
 
 
 def _read(data: bytes, shape: tuple[int, ...], bits: int) -> Words:

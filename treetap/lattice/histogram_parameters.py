@@ -71,7 +71,7 @@ class HistogramParameters:
         flood_bits: fb; a flood is three uniform numbers below w = 2^fb, less their mean.
         reply_bits: qp; both halves are rounded to multiples of 2^(104 - qp).
         attempts: attempts of the job that the hiding holds for, all together.
-        noised: True if a party adds plaintexts of noise to its sums.
+        noised: True if a party adds noise or masks to its sums.
         hiding: bits by which the sets of records are hidden, in all attempts of the job together.
 
     Raises:
@@ -279,7 +279,7 @@ def _root(square: Fraction) -> int:
 
 
 def _noise(records: int, noised: bool) -> int:
-    """V (equations 1 and 2): tail of errors and rounding, bias, half a unit for ⌊(q/t)·Σm⌉, one for added noise."""
+    """V (equations 1 and 2): tail of errors and rounding, bias, half a unit for ⌊(q/t)·Σm⌉, one for what is added."""
     errors = Fraction(ERROR_BOUND, 2) * (records + 2 * LARGEST_WEIGHT)
     return _root(TAIL**2 * (errors + Fraction(records, 4))) + math.ceil(records * ROUNDING_BIAS) + 1 + noised
 

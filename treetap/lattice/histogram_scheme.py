@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
@@ -23,6 +24,7 @@ from treetap.lattice.parameters import STATISTICAL_BITS
 from treetap.native.histogram_arrays import DEGREE, HALF_BITS, SEED_BYTES, Binned, Moduli
 from treetap.native.histograms import Histograms
 from treetap.native.library import REMEDY, Unavailable
+from treetap.native.rings import crt
 from treetap.trees.candidates import CandidateList, Shape
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import accumulate_cells
@@ -67,7 +69,7 @@ def parameters_of(
     *,
     noised: bool = False,
 ) -> HistogramParameters:
-    """The sizes of a job, which all its parties compute alike. `noised`: sums of some party have noise.
+    """The sizes of a job, which all its parties compute alike. `noised`: sums of some party have noise or masks.
 
     Raises:
         BadInput: none hide and decrypt its sums.
@@ -136,6 +138,16 @@ def added(parameters: HistogramParameters, values: Ints) -> Words:
     return out
 
 
+def sum_masks(parameters: HistogramParameters, candidates: int) -> tuple[Words, Words]:
+    """Masks r of that many candidates' sums, and words that add them; both fresh, and for one answer alone.
+
+    Returns:
+        r (candidates, words), uniform modulo each t_j, which the label holder never gets: it opens residues of m + r.
+        Words (candidates, words, 2) as `added` gives them, for the same half unit of noise (`noised`).
+    """
+    return kernels().sum_masks(candidates, moduli_of(parameters), os.urandom(SEED_BYTES))
+
+
 def _add(out: Words, first: int, parts: Sequence[Words]) -> None:
     """Add a number of several words modulo 2^(64·words)."""
     carry = np.zeros(out.shape[1], dtype=np.uint64)
@@ -145,6 +157,12 @@ def _add(out: Words, first: int, parts: Sequence[Words]) -> None:
         total += carry
         carry = (over | (total < carry)).astype(np.uint64)
         out[word] = total
+
+
+def shares_of(parameters: HistogramParameters, residues: Words, *, minus: bool = False) -> Words:
+    """Shares (n, w) modulo the product of the t_j of plaintexts: what is opened, or `minus` the masks, (n, words)."""
+    moduli = parameters.moduli
+    return crt(residues, moduli, math.prod(moduli).bit_length() // _WORD + 1, minus)
 
 
 class Opener:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.arrays import Ints, Words
+from treetap.arrays import Words
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import added, kernels, left_sums, radices
+from treetap.lattice.histogram_scheme import kernels, left_sums, radices
 from treetap.lattice.histogram_sums import (
     ANSWERED_US,
     BYTE_US,
@@ -77,7 +77,7 @@ class HistogramSets(ReceivedWords):
         await self._on_all(NodeSums.keep_zeros, words, us=KEPT_US)
 
     async def answer(
-        self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, noise: Ints | None = None
+        self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, plus: Words | None = None
     ) -> tuple[bytes, bytes]:
         """First and second halves of all candidates of a node, drawn anew; candidate `order[k]` at place k.
 
@@ -86,12 +86,11 @@ class HistogramSets(ReceivedWords):
             codes: (n, d) their bins in this node, missing = n_bins.
             shapes: those of the d features, of which the candidates follow.
             order: the canonical numbers of the candidates.
-            noise: (candidates, slots) to be added to the sums, in this order.
+            plus: words (candidates, words, 2) to be added to the sums (`added`, `sum_masks`), in this order.
 
         Raises:
             Malformed: words lack.
             ValueError: rows, codes and shapes disagree.
-            PlaintextOverflow: noise does not fit its slot.
         """
         self._check_whole()
         agreed = self._parameters
@@ -99,8 +98,8 @@ class HistogramSets(ReceivedWords):
             raise ValueError("the records of a node are not ascending numbers of records")
         columns = self._columns(codes, len(rows), shapes)
         left = left_sums(await self._cells(rows, columns, shapes), shapes)
-        if noise is not None:
-            left[order] += added(agreed, noise)
+        if plus is not None:
+            left[order] += plus
         halves = await self._halves(rows, columns, shapes, left)
         self.operations["additions"] += agreed.records * len(shapes)
         self.operations["hidden"] += len(order)

@@ -186,9 +186,8 @@ class _Sets(HistogramSets):
         return await self._shards.words()
 
     async def _halves(
-        self, rows: Rows, columns: Rows, shapes: Sequence[Shape], left: Words
+        self, _rows: Rows, _columns: Rows, shapes: Sequence[Shape], left: Words
     ) -> list[tuple[Words, bytes]]:
-        del rows, columns  # which have been entered
         halves, at = list[tuple[Words, bytes]](), 0
         async for products in self._shards.products(shapes):
             shape, worker = shapes[len(halves)], len(halves) % self._engine.workers

@@ -231,13 +231,18 @@ class HistogramSums(ReceivedWords):
                     rows.append(halves.read(width))
                 yield b"".join(rows)
 
-    async def answer(self, order: Rows) -> bytes:
-        """The first halves of all candidates under the query whose words have come, in the order of `renew`."""
+    async def answer(self, order: Rows, plus: Words | None = None) -> bytes:
+        """The first halves of all candidates under the query whose words have come, in the order of `renew`.
+
+        `plus`: words (candidates, words, 2) to be added to the sums (`sum_masks`), in this order.
+        """
         agreed = self._parameters
         self._check_whole()
         self._received = 0
         self.operations["additions"] += agreed.records * len(self._shapes)
         left, at, calls = left_sums(await self._cells(), self._shapes), 0, []
+        if plus is not None:
+            left[order] += plus
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
             us = ANSWERED_US * part.size + BYTE_US * len(self._zeros)

@@ -43,8 +43,7 @@ def drawn(ids: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
 
 def among(arrays: Mapping[str, npt.NDArray[Any]], ids: Iterable[str]) -> npt.NDArray[np.bool_]:
     """(N,) True for the records of a file's arrays that are among these ids."""
-    asked: npt.NDArray[np.bool_] = np.isin(arrays[IDS], hashes(ids, arrays[KEY].tobytes()))
-    return asked
+    return np.isin(arrays[IDS], hashes(ids, arrays[KEY].tobytes()))
 
 
 def hashes(ids: Iterable[str], key: bytes) -> Hashes:

@@ -145,16 +145,10 @@ class LineFile:
         stamp = stamp_of(self.path)  # first: the file may grow meanwhile
         raw = self.path.read_bytes() if stamp else b""
         lines = raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)  # without a last one that a crash cut short
-        bodies, digests, before = list[bytes](), list[str](), first(self._seed())
-        for number, line in enumerate(lines, start=1):
-            fitting = _body_of(line, before)
-            if fitting is None:
-                raise DataError(f"{self.path}: line {number} is damaged; bring a back-up of the file back")
-            body, before = fitting
-            bodies.append(body)
-            digests.append(before)
-        self._ends, self._digests, self.stamp = list(accumulate(map(len, lines))), digests, stamp
-        return bodies
+        checked = list(checked_bodies(self.path, lines, self._seed()))
+        self._digests = [digest for _, digest in checked]
+        self._ends, self.stamp = list(accumulate(map(len, lines))), stamp
+        return [body for body, _ in checked]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -193,6 +187,23 @@ def checked_line(content: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     body = _body(content)
     digest = _chained(before, body)
     return body[:-1] + _BEFORE + digest.encode() + _AFTER, digest
+
+
+def checked_bodies(path: Path, lines: Iterable[bytes], seed: str) -> Iterator[tuple[bytes, str]]:
+    """The bytes of each line's object without its checksum, and the checksum; a last line that a crash tore ends them.
+
+    Raises:
+        DataError: a line of the file `path` is not what was written.
+    """
+    before = first(seed)
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            return
+        fitting = _body_of(line, before)
+        if fitting is None:
+            raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back")
+        before = fitting[1]
+        yield fitting
 
 
 def _body_of(line: bytes, before: str) -> tuple[bytes, str] | None:

@@ -198,10 +198,16 @@ REPAIRED = "repaired.jsonl"
 VALUES = "values"
 #: Entry of a manifest, of stored trees and of a job's notes: the fewest drawn records of a cell that is summed.
 CELLS = "min_cell_records"
+#: Entry of a feature party's manifest, and of its job's notes: the fewest drawn records on a side of its splits.
+SIDES = "min_side_records"
 #: Entry of a manifest, and of stored trees: the noise on sums, by party in a label holder's.
 COLUMN_PRIVACY = "column_privacy"
 #: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.
 SPACES = "instance_spaces"
+#: Entry of a manifest: "left" where the records of the training were all of the label holder.
+JOIN = "join"
+#: Entry of a manifest of trees: the reference value of each feature, see `treetap.tables.references`; null: none.
+REFERENCES = "references"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
 HIDES_CONSTANTS = "hides_constants"
 

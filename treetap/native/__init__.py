@@ -6,6 +6,7 @@
     curve.c       blinded identifiers (alignment), over the field of curve_field.h: four forms, see lanes.h
     sha512.c      digests of ids, which curve.c maps to points: every processor
     lattice.c     the lattice scheme, on the polynomials of polynomials.h: every processor, faster with AVX2
+    rings.c       numbers modulo powers of 2^64 (shared sums): every processor
     histogram_words.c, histogram_sums.c
                   encrypted histograms on a lattice, by the transform of fourier.h: three forms, AVX-512 without IFMA
 

@@ -48,12 +48,34 @@ INLINE vector times19(vector x) { /* 2*9 + 1: one shift, as fewer ports shift th
     return nine + nine + x;
 }
 
+/* The five words that ten columns stand for. */
+INLINE wide fold(const vector column[2 * WORDS]) {
+    wide c;
+    UNROLL for (int k = 0; k < WORDS; k++) c.word[k] = column[k] + times19(column[k + WORDS]);
+    return c;
+}
+
+#if defined(AVX512) || defined(AVX2)
+#include "field_fma.h"
+#else
+INLINE factor factor_of(uint64_t word) { return SAME(word); }
+
+/* Words below 2^52 as they go into products, and back. */
+INLINE factor into_factor(vector word) { return word; }
+INLINE vector out_of_factor(factor word) { return word; }
+
+INLINE element carry(const wide c) {
+    element x;
+    x.word[0] = (c.word[0] & SAME(MASK)) + times19(c.word[WORDS - 1] >> WORD_BITS);
+    UNROLL for (int i = 1; i < WORDS; i++) x.word[i] = (c.word[i] & SAME(MASK)) + (c.word[i - 1] >> WORD_BITS);
+    return x;
+}
+
 #if defined(IFMA)
 #include "field_ifma.h"
-#elif defined(PLAIN)
-#include "field_words.h"
 #else
-#include "field_fma.h"
+#include "field_words.h"
+#endif
 #endif
 
 static const uint64_t ZERO[WORDS] = {0, 0, 0, 0, 0};

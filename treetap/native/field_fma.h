@@ -48,12 +48,6 @@ INLINE element carry(const wide c) {
  * below 2^60. */
 #define START(k, lows, highs) (((k) < WORDS ? MULTIPLE(k, 8) : 0) - (lows) * LOW_ZERO - (highs) * HIGH_ZERO)
 
-INLINE wide fold(const vector column[2 * WORDS]) {
-    wide c;
-    UNROLL for (int k = 0; k < WORDS; k++) c.word[k] = column[k] + times19(column[k + WORDS]);
-    return c;
-}
-
 INLINE wide multiply(const element *a, const element *b) {
     vector column[2 * WORDS];
     UNROLL for (int k = 0; k < 2 * WORDS; k++) {

@@ -6,28 +6,8 @@
  */
 #pragma once
 
-INLINE factor factor_of(uint64_t word) { return SAME(word); }
-
-/* Words below 2^52 as they go into products, and back. */
-INLINE factor into_factor(vector word) { return word; }
-INLINE vector out_of_factor(factor word) { return word; }
-
-INLINE element carry(const wide c) {
-    element x;
-    x.word[0] = (c.word[0] & SAME(MASK)) + times19(c.word[WORDS - 1] >> WORD_BITS);
-    UNROLL for (int i = 1; i < WORDS; i++) x.word[i] = (c.word[i] & SAME(MASK)) + (c.word[i - 1] >> WORD_BITS);
-    return x;
-}
-
-/* The five words that ten columns stand for. At most five low halves and twice five high ones are in a column: it is
- * below 15 * 2^52, and twenty of them below 2^61. */
-INLINE wide fold(const vector column[2 * WORDS]) {
-    wide c;
-    UNROLL for (int k = 0; k < WORDS; k++) c.word[k] = column[k] + times19(column[k + WORDS]);
-    return c;
-}
-
-/* High halves are summed first, then doubled, and low halves are added to them. */
+/* High halves are summed first, then doubled, and low halves are added to them. At most five low halves and twice five
+ * high ones are in a column: it is below 15 * 2^52, and twenty of them below 2^61. */
 INLINE wide multiply(const element *a, const element *b) {
     vector column[2 * WORDS];
     UNROLL for (int k = 0; k < 2 * WORDS; k++) column[k] = SAME(0);

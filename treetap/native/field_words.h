@@ -8,19 +8,6 @@
 
 typedef unsigned __int128 column_sum;
 
-INLINE factor factor_of(uint64_t word) { return word; }
-
-/* Words below 2^52 as they go into products, and back. */
-INLINE factor into_factor(vector word) { return word; }
-INLINE vector out_of_factor(factor word) { return word; }
-
-INLINE element carry(const wide c) {
-    element x;
-    x.word[0] = (c.word[0] & MASK) + times19(c.word[WORDS - 1] >> WORD_BITS);
-    UNROLL for (int i = 1; i < WORDS; i++) x.word[i] = (c.word[i] & MASK) + (c.word[i - 1] >> WORD_BITS);
-    return x;
-}
-
 /* Columns are below 77 * 2^103, the last one, which has no product that counts 19 times, below 2^106: the lowest word
  * is below 2^60, the others below 2^51. */
 INLINE wide carry_columns(column_sum column[WORDS]) {

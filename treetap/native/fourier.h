@@ -33,11 +33,6 @@
  */
 #pragma once
 #include "lanes.h"
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#else
-#include <fenv.h>
-#endif
 
 #define DEGREE 4096
 #define HALF 2048
@@ -54,14 +49,6 @@ typedef struct {
     double tile[TILES][85][4];        /* 1, 4, 16 and 64 blocks */
     double power[TILES][POWERS][2];   /* of a tile's root: the values of X^0, X^256, ... */
 } roots;
-
-static int rounds_to_nearest(void) {
-#if defined(__x86_64__)
-    return !(_mm_getcsr() & 0x6000);
-#else
-    return fegetround() == FE_TONEAREST;
-#endif
-}
 
 /* Transforms take a vector in parts, of as many doubles as a register has: the plain form has two, which gcc keeps in memory
  * otherwise. PLUS is a*b + c, rounded once but in the plain form. */

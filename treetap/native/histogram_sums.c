@@ -346,3 +346,37 @@ TARGET int FN(treetap_histograms_answer)(
     free(digits), free(y);
     return lacks ? NO_MEMORY : 0;
 }
+
+/* ---- masks of sums ---- */
+
+/* Quotient and rest of x*2^52/t for x < t <= 2^bits, over = floor(2^(52 + bits)/t): the quotient is at most one too small
+ * before the rest, which then is below 2t, says so. */
+INLINE uint64_t quotient(uint64_t x, uint64_t t, uint64_t over, size_t bits, uint64_t *rest) {
+    const uint64_t q = (uint64_t)((wide)x * over >> bits), left = (x << HALF_BITS) - q * t, more = left >= t;
+    *rest = left - (t & -more);
+    return q + more;
+}
+
+/* Numbers r (count, words) uniform modulo t_j = 2^bits - less_j, and words (count, words, 2) of (q/t_j)*r_j, rounded to the
+ * nearest. Only the number of rejected draws, those not below t_j, shows. */
+TARGET int FN(treetap_histograms_sum_masks)(
+    const uint8_t *seed, size_t count, size_t bits, const uint32_t *less, size_t words, uint64_t *r, uint64_t *out) {
+    stream from;
+    for (size_t j = 0; j < words; j++) {
+        const uint64_t t = (1ull << bits) - less[j], over = (uint64_t)(((wide)1 << (HALF_BITS + bits)) / t);
+        drawn(&from, seed, 0, (uint32_t)j, SUM_MASK);
+        for (size_t at = j; at < count * words; at += words) {
+            do {
+                if (from.used == DRAWN) refill(&from);
+                r[at] = (from.words[from.used] | (uint64_t)from.words[from.used + 1] << 32) & ((1ull << bits) - 1);
+                from.used += 2;
+            } while (r[at] >= t);
+            uint64_t rest, below;
+            out[2 * at + 1] = quotient(r[at], t, over, bits, &rest);
+            out[2 * at] = quotient(rest, t, over, bits, &below);
+            out[2 * at] += 2 * below >= t; /* of t <= 2^42 it is below 2^52 - 2^9, and carries nothing */
+        }
+    }
+    wiped(&from, sizeof from);
+    return 0;
+}

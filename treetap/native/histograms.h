@@ -17,6 +17,7 @@
  *     MASK         answer's  candidate         0       u_k
  *     MASK_ERROR   answer's  candidate         0       e'
  *     FLOOD        answer's  candidate         0       three uniform numbers for each first half
+ *     SUM_MASK     answer's  0                 j       r_j of all candidates, uniform modulo t_j
  *
  * Functions answer 0, WRONG_ROUNDING or NO_MEMORY; those that transform also say how far a limb was from a whole number.
  * At the key holder no branch and no address depends on a secret, an error or a value but for rejected draws. What is
@@ -36,7 +37,7 @@
 #define WORD_BYTES 13
 #define VALUES (2 * HALF) /* doubles of one transformed polynomial */
 
-enum { PUBLIC, SECRET, ERROR, MASK, MASK_ERROR, FLOOD };
+enum { PUBLIC, SECRET, ERROR, MASK, MASK_ERROR, FLOOD, SUM_MASK };
 typedef unsigned __int128 wide;
 
 INLINE stream *drawn(stream *from, const uint8_t *seed, uint32_t number, uint32_t word, uint32_t use) {

@@ -318,6 +318,15 @@ class Histograms:
             finish_unit()
         return out
 
+    def sum_masks(self, count: int, moduli: Moduli, seed: bytes) -> tuple[Numbers, Numbers]:
+        """Masks r of candidates' sums, (count, words), uniform modulo each t_j, and words (count, words, 2) that add
+        them, ⌊(q/t_j)·r_j⌉. `seed`: fresh for this answer.
+        """
+        words = len(moduli.less)
+        masks, out = np.empty((count, words), dtype=np.uint64), np.empty((count, words, 2), dtype=np.uint64)
+        self._call("sum_masks", _seed(seed), count, moduli.bits, moduli.array, words, masks, out)
+        return masks, out
+
     def _check_public(self, public: Reals, blocks: int) -> None:
         in_bounds(
             public.dtype == np.float64 and public.shape[1:] == (HALF, 2 * LIMBS), "transforms of other polynomials"

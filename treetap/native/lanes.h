@@ -13,6 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#else
+#include <fenv.h>
+#endif
 
 #if defined(IFMA)
 #define FN(name) name##_ifma
@@ -127,6 +132,15 @@ INLINE void transpose(vector r[LANES]) {
 #endif
 }
 #endif /* LANES == 1 */
+
+/* True if this thread rounds as products by fused multiply-adds need it. */
+INLINE int rounds_to_nearest(void) {
+#if defined(__x86_64__)
+    return !(_mm_getcsr() & 0x6000);
+#else
+    return fegetround() == FE_TONEAREST;
+#endif
+}
 
 /* Lanes of y where the mask is all ones, of x where it is zero. */
 INLINE vector chosen(vector mask, vector y, vector x) {

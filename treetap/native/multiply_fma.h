@@ -23,11 +23,6 @@
  * twice as much for each of two levels of Karatsuba, and the 39 blocks of its reduction make less than 2^61, which is BIAS. */
 #pragma once
 #include "lanes.h"
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#else
-#include <fenv.h>
-#endif
 
 #define WORD_BITS 49
 #define ROWS 7      /* digits that are multiplied at a time */
@@ -49,15 +44,6 @@
 
 typedef reals digit;   /* a digit of each of LANES numbers */
 typedef double scalar; /* a digit of one */
-
-/* True if this thread rounds as the products need it. */
-static int rounds_to_nearest(void) {
-#if defined(__x86_64__)
-    return !(_mm_getcsr() & 0x6000);
-#else
-    return fegetround() == FE_TONEAREST;
-#endif
-}
 
 /* Digits from words below 2^49, and back. */
 INLINE digit digit_of(vector word) { return (reals)(word | (vector)REAL(0x1p52)) - REAL(0x1p52); }

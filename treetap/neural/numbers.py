@@ -30,8 +30,7 @@ def to_bytes(values: torch.Tensor, wire_type: str) -> bytes:
     plain = values.detach().to(_TORCH[wire_type]).contiguous()
     if wire_type == "bfloat16":
         plain = plain.view(torch.int16)
-    content: bytes = plain.numpy().astype(_NUMPY[wire_type], copy=False).tobytes()
-    return content
+    return plain.numpy().astype(_NUMPY[wire_type], copy=False).tobytes()
 
 
 def from_bytes(content: bytes, rows: int, width: int, wire_type: str) -> torch.Tensor:

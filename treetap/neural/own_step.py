@@ -221,8 +221,7 @@ def sensitivity(
     else:
         rows = _projected(embeddings, x, defences.projections, draws, *path)
     norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=1)
-    whole: torch.Tensor = norms.mean() if defences.sensitivity_norm == RECORD else torch.linalg.vector_norm(rows)
-    return whole
+    return norms.mean() if defences.sensitivity_norm == RECORD else torch.linalg.vector_norm(rows)
 
 
 def _projected(
@@ -254,8 +253,5 @@ def _by_each(outputs: torch.Tensor, inputs: torch.Tensor, at_once: bool) -> torc
     count = outputs[0].numel()
     one_hot = torch.eye(count).reshape(count, 1, *outputs.shape[1:]).expand(count, *outputs.shape)
     if at_once:
-        slopes: torch.Tensor = torch.autograd.grad(outputs, inputs, one_hot, create_graph=True, is_grads_batched=True)[
-            0
-        ]
-        return slopes
+        return torch.autograd.grad(outputs, inputs, one_hot, create_graph=True, is_grads_batched=True)[0]
     return torch.stack([torch.autograd.grad(outputs, inputs, direction, create_graph=True)[0] for direction in one_hot])

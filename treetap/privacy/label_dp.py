@@ -54,8 +54,7 @@ def rr_with_prior(labels: Ints, priors: Floats, epsilon: float, randbelow: RandB
     places = np.argmax(order == labels[:, None], axis=1)
     others = {k: other_weight(k, epsilon) for k in np.unique(ks).tolist()}
     drawn = [_place(place, k, others[k], randbelow) for place, k in zip(places.tolist(), ks.tolist(), strict=True)]
-    noisy: Ints = np.take_along_axis(order, np.array(drawn, dtype=np.int64)[:, None], axis=1)[:, 0]
-    return noisy
+    return np.take_along_axis(order, np.array(drawn, dtype=np.int64)[:, None], axis=1)[:, 0]
 
 
 def _place(place: int, k: int, other: int, randbelow: RandBelow) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -224,25 +224,18 @@ def _send(pipe: Connection, kind: bytes, content: bytes | memoryview) -> None:
 
 def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """The answers to a request, each its kind and its content."""
-    if what == "about":
-        value: object = [source.typed, source.ordered, source.streams]
-    elif what in ("read", "batches"):
-        parts = source.batches(*given) if what == "batches" else _parts(source.read(*given))
-        yield from ((_COLUMNS, _written(part)) for part in parts)
+    tables: dict[str, Callable[[], Iterable[pa.Table]]] = {
+        "read": lambda: _parts(source.read(*given)),
+        "batches": lambda: source.batches(*given),
+        "orders": lambda: (pa.table({name: own}) for (name,) in given for own in source.orders(name)),
+        "fields": lambda: [pa.schema(source.fields()).empty_table()],
+    }
+    if what in tables:
+        yield from ((_COLUMNS, _written(table)) for table in tables[what]())
         yield _END, b""
         return
-    elif what == "orders":
-        yield from ((_COLUMNS, _written(pa.table({name: own}))) for (name,) in given for own in source.orders(name))
-        yield _END, b""
-        return
-    elif what == "fields":
-        yield _COLUMNS, _written(pa.schema(source.fields()).empty_table())
-        yield _END, b""
-        return
-    else:
-        named = getattr(source, what)
-        value = named(*given) if callable(named) else named
-    yield _VALUE, json.dumps(value).encode()
+    named = [source.typed, source.ordered, source.streams] if what == "about" else getattr(source, what)
+    yield _VALUE, json.dumps(named(*given) if callable(named) else named).encode()
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:

@@ -1,10 +1,11 @@
-"""Waiting for several coroutines of which one may fail: for all, or for one after the other."""
+"""Waiting for several coroutines of which one may fail, for all or for one after the other; and for their end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -43,6 +44,19 @@ async def in_order(
             pending.popleft()
             yield key, result
     finally:
-        for _, task in pending:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in pending), return_exceptions=True)
+        await ended(task for _, task in pending)
+
+
+async def ended(tasks: Iterable[asyncio.Future[Any]]) -> list[Any]:
+    """Cancel all that are under way and wait until they have ended; returns their results and failures, in order."""
+    waiting = list(tasks)
+    for task in waiting:
+        task.cancel()
+    return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def within(seconds: float, event: Awaitable[object]) -> None:
+    """Wait for an event, no longer than so many seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event

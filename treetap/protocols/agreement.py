@@ -117,7 +117,17 @@ Asked = TypeVar("Asked", jobs_pb2.SubmitRequest, jobs_pb2.PredictRequest, jobs_p
 #: Fields of a prediction's opening that the coordinator fills in where the request leaves them open.
 _FILLED = frozenset(
     {
-        *("table", "recipient", "feature_parties", "alignment", "block", "submission", "prediction", "parameters"),
+        *(
+            "table",
+            "recipient",
+            "feature_parties",
+            "alignment",
+            "join",
+            "block",
+            "submission",
+            "prediction",
+            "parameters",
+        ),
         *("away_policy", "away_deadline_s", "peers"),
     }
 )

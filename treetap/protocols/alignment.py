@@ -10,7 +10,7 @@ coordinator, and in a pass every party reads while it sends, whatever the length
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
@@ -26,11 +26,13 @@ from treetap.protocols.messages import (
     Series,
     all_report,
     at_most,
+    each_round,
     label_holder_reports,
     once,
     to_each_other,
     to_feature_parties,
     to_label_holder,
+    with_label_holder,
 )
 
 if TYPE_CHECKING:
@@ -61,10 +63,16 @@ Plan = tuple[AlignmentTurn, ...]
 
 
 @cache
-def turns(parties: int) -> Plan:
-    """All turns in order; places are those of the job's parties, the label holder's is 0. One party has none."""
+def turns(parties: int, *, pairwise: bool = False) -> Plan:
+    """All turns in order; places are those of the job's parties, the label holder's is 0. One party has none.
+
+    `pairwise`: the label holder takes each turn with every other party, as with one alone; routes are those of a pair.
+    """
     if parties == 1:
         return ()
+    if pairwise:
+        everyone = tuple(range(parties))
+        return tuple(replace(turn, places=everyone if len(turn.places) > 1 else turn.places) for turn in _between_two())
     return _between_two() if parties == 2 else _around_a_ring(parties)
 
 
@@ -169,19 +177,21 @@ class Passes:
 
     def route(self, members: Members) -> Pairs:
         """Each party to those to whom it passes a list in some turn of private set intersection."""
+        if members.pairwise:
+            return with_label_holder(members)
         parties = members.parties
         passed = {route for turn in self.plan(len(parties)) for route in turn.routes}
         return [(parties[here], parties[there]) for here, there in sorted(passed) if here != there]
 
     def each_pass(self, sizes: JobSizes, sender: str, receiver: str) -> tuple[range, set[int]]:
-        """In each turn in which the one passes a list to the other."""
-        parties = sizes.members.parties
+        """For each key in each turn in which the one passes a list to the other."""
+        parties = sizes.members.aligned(sender, receiver)
         route = parties.index(sender), parties.index(receiver)
-        return range(1), {turn.stage for turn in self.plan(len(parties)) if route in turn.routes}
+        return range(sizes.keys), {turn.stage for turn in self.plan(len(parties)) if route in turn.routes}
 
     def points_of_ids(self, sizes: JobSizes, series: Series) -> int:
         """A point for each id of the list's owner, with a proof a bit more; of the common ids, no more than the own."""
-        parties = sizes.members.parties
+        parties = sizes.members.aligned(series.sender, series.receiver)
         place, sender = parties.index(series.receiver), parties.index(series.sender)
         owner = owners(self.plan(len(parties)), place).get((sender, series.stage))
         length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
@@ -193,15 +203,27 @@ class Passes:
         return MessageRow("blinded_ids", self.route, self.each_pass, self.points_of_ids, step="pass_ids")
 
 
+def to_aligned(members: Members) -> Pairs:
+    """Each party to each other with which it aligns its records."""
+    return with_label_holder(members) if members.pairwise else to_each_other(members)
+
+
 def to_the_next(members: Members) -> Pairs:
-    """Each to the next, the last to the first."""
+    """Each to the next, the last to the first; between the label holder and each other where it aligns with each."""
+    if members.pairwise:
+        return with_label_holder(members)
     parties = members.parties
     return [(parties[here], parties[there]) for here, there in _ring(len(parties))] if len(parties) > 1 else ()
 
 
-def each_hop(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
-    """As often as there are parties."""
-    return range(1), range(len(sizes.members.parties))
+def each_hop(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+    """For each key as often as there are parties of one alignment."""
+    return range(sizes.keys), range(len(sizes.members.aligned(sender, receiver)))
+
+
+def each_key(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
+    """Once for each key of the parties' ids."""
+    return range(sizes.keys), range(1)
 
 
 # the mailbox allows for a short message
@@ -209,7 +231,7 @@ _DIGEST, _NUMBER = at_most(0, "A digest, and the number of records."), at_most(0
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
-        MessageRow("alignment_key", to_each_other, once, at_most(0, "A point, and a switch."), step="blind_ids"),
+        MessageRow("alignment_key", to_aligned, each_key, at_most(0, "A point, and a switch."), step="blind_ids"),
         Passes(turns).row(),
         MessageRow(
             "sum_of_list",
@@ -221,13 +243,24 @@ ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
             step="prove_ids",
             by_tables=True,
         ),
-        MessageRow("record_digest", to_label_holder, once, _DIGEST, step="match_ids"),
+        MessageRow("record_digest", to_label_holder, each_key, _DIGEST, step="match_ids"),
+        MessageRow("agreed_ids", label_holder_reports, step="agree_ids"),
     ),
     "sorted-ids": (
         MessageRow("record_digest", to_label_holder, once, _DIGEST, step="send_digest"),
         MessageRow("record_digest", to_feature_parties, once, _DIGEST, step="compare_digests"),
     ),
 }
+
+_new = at_most(lambda sizes: POINT_BYTES * sizes.block, "A point for each new record of a block.")
+_unshared = at_most(POINT_BYTES * MOST_IDS, "A point for each record of the sender that is not common.")
+#: Of a prediction that serves with look-ups.
+LOOK_UPS = (
+    MessageRow("listed_ids", to_label_holder, once, _unshared, step="match_ids"),
+    MessageRow("look_ups", to_feature_parties, each_round, _new, step="look_up"),
+    MessageRow("looked_up", to_label_holder, each_round, _new, step="answer_look_ups"),
+    MessageRow("found_records", label_holder_reports, step="look_up"),
+)
 
 _LEAST = MessageRow("least_count", to_each_other, once, _NUMBER, step="charge_preview")
 #: Answer of a preview → its contents beside those of every job.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from treetap.protocols.dealing import DEALING
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
@@ -87,6 +88,7 @@ PROTOCOL = TrainingProtocol(
         *GROWTH,
         NOISED,
         *ON_LATTICE,
+        *DEALING,
         WORDS,
         MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree", when=by_key),
     ),
@@ -99,9 +101,11 @@ PROTOCOL = TrainingProtocol(
         Feature.COLUMN_PRIVACY,
         Feature.LATTICE,
         Feature.WITHHELD,
+        Feature.SHARED,
         Feature.BASE_MODEL,
         Feature.MONOTONE,
         Feature.WEIGHT,
+        Feature.LEFT,
     },
     own_priors=by_own_trees,
 )

@@ -143,6 +143,9 @@ PROTOCOL = PredictionProtocol(
         ),
     ),
     capabilities=frozenset(
-        {Feature.WITHHELD_MODEL, Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS}
+        {
+            *(Feature.WITHHELD_MODEL, Feature.LEFT_MODEL, Feature.SERVE, Feature.REASONS),
+            *(Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS),
+        }
     ),
 )

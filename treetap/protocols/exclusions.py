@@ -33,9 +33,16 @@ class Feature(StrEnum):
     LOSSGUIDE = "grow_policy = 'lossguide'"
     WITHHELD = "instance_spaces = 'withheld'"
     PAD_TREES = "pad_trees = true"
+    SHARED = "privacy = 'private'"
+    SENT = "instance_spaces = 'sent'"
+    OPENED = "sums that are opened"
+    REG_ALPHA = "reg_alpha"
+    MAX_DELTA_STEP = "max_delta_step"
+    LEFT = "join = 'left'"
     # of a party's table
     MONOTONE = "monotone_constraints"
     CUTS = "cuts"
+    PARTITIONS = "sets of categories at a feature party"
     WEIGHT = "weight"
     NO_COLUMNS = "a table without columns of features"
     # of a party's policy
@@ -55,17 +62,23 @@ class Feature(StrEnum):
     SENSITIVITY = "sensitivity"
     DP_SGD = "dp_sgd"
     MIN_CELL_RECORDS = "min_cell_records"
+    MIN_SIDE_RECORDS = "min_side_records"
     COLUMN_PRIVACY = "column_privacy"
     # of an experiment
     EXPERIMENT = "an experiment"
     # of a prediction, and of its model
     HIDDEN_VALUES = "a model with a defence that gives leaves values by the label holder's own columns"
     WITHHELD_MODEL = "a model that was trained with instance_spaces = 'withheld'"
+    LEFT_MODEL = "a model that was trained with join = 'left'"
     SERVE = "serve"
     SERVE_DEGRADED = "serve with away = 'degrade'"
+    LOOK_UP = "look_up"
+    SORTED_IDS = "a model of a job with alignment = 'sorted-ids'"
+    TABLE = "a prediction of a table"
     DEGRADE = "away = 'degrade'"
     EXPLAIN = "explain"
     ATTRIBUTIONS = "attributions"
+    REASONS = "reasons"
     EVALUATE = "evaluate"
     RECORDS = "records"
     FORMAT = "format"
@@ -85,7 +98,7 @@ DEFENCES_OF_TREES = frozenset(
     {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
-    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MIN_CELL_RECORDS, Feature.CUTS),
+    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MIN_CELL_RECORDS, Feature.MIN_SIDE_RECORDS, Feature.CUTS),
 }
 _KEY = (Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
@@ -187,7 +200,19 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.MIN_CELL_RECORDS,
         F.WITHHELD,
         "a feature party does not know how many records of a node lie in a bin",
-        "leave one of them out",
+        "take min_side_records in its place where privacy = 'private', or leave one of them out",
+    ),
+    Exclusion(
+        F.MIN_SIDE_RECORDS,
+        F.OPENED,
+        "records of a side are counted where candidates are compared on shares",
+        "set privacy = 'private', or leave it out (min_cell_records bounds sums that are opened)",
+    ),
+    Exclusion(
+        F.MIN_SIDE_RECORDS,
+        F.BOOTSTRAP,
+        "a tree may draw a record several times, and sides of few records would count as large ones",
+        "set bootstrap = false, or leave it out",
     ),
     Exclusion(
         F.MIN_INSTANCE_SPACE,
@@ -207,6 +232,73 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.LOSSGUIDE,
         "which node is built next depends on labels, whatever is built beside it",
         "set grow_policy = 'depthwise', or leave it out",
+    ),
+    Exclusion(
+        F.SHARED,
+        OTHERS,
+        "it opens sums of other forms, or none",
+        "train trees that one label holder grows, or leave it out",
+    ),
+    Exclusion(
+        F.SHARED,
+        F.SENT,
+        "a feature party would learn sets of records, and from them what no sum tells it",
+        "set instance_spaces = 'withheld'",
+    ),
+    *_each(
+        (F.REG_ALPHA, F.MAX_DELTA_STEP),
+        F.SHARED,
+        "it makes a score more than one fraction, and shares are compared as fractions",
+        "leave it out, or set privacy = 'withheld'",
+    ),
+    Exclusion(
+        F.MULTI_OUTPUT,
+        F.SHARED,
+        "a score has a fraction for every output, and shares are compared as one",
+        "set multi_strategy = 'one_output_per_tree'",
+    ),
+    Exclusion(
+        F.MONOTONE,
+        F.SHARED,
+        "the direction of a split is compared in no shared form",
+        "leave the constraints out, or set privacy = 'withheld'",
+    ),
+    Exclusion(
+        F.PARTITIONS,
+        F.SHARED,
+        "the label holder would order categories by their sums, which nobody opens",
+        'use a max_cat_to_onehot above the number of categories, or encode = "ordinal" or "one-hot" for the column',
+    ),
+    *_each(
+        (F.LOSSGUIDE, F.MAX_LEAVES),
+        F.SHARED,
+        "gains of waiting nodes are compared, and nobody opens them",
+        "grow depthwise to max_depth alone, or set privacy = 'withheld'",
+    ),
+    *_each(
+        (F.ID_LMID, F.WITHDRAW),
+        F.SHARED,
+        "it counts classes in the sets of all candidates, and nobody opens these",
+        "leave it out, or set privacy = 'withheld'",
+    ),
+    Exclusion(
+        F.LEFT,
+        "splitnn",
+        "an embedding has no value for a record that its party lacks",
+        "train by boosting, or leave it out; a network's party-wise dropout is for a party that is away, not a record",
+    ),
+    Exclusion(
+        F.LEFT,
+        "pivodl",
+        "labels lie with several parties, so that no party's records are the job's",
+        "leave it out",
+    ),
+    Exclusion(F.LEFT, OTHERS, "it has no side for records that a party lacks", "train by boosting, or leave it out"),
+    Exclusion(
+        F.LEFT,
+        F.BINS_PER_NODE,
+        "a feature party does not know in which nodes there are records that it lacks",
+        "set binning = 'global', or leave join out",
     ),
     Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
     Exclusion(
@@ -253,14 +345,26 @@ TRAININGS: tuple[Exclusion, ...] = (
         "it has no such defence of columns",
         "train a split network, or leave it out",
     ),
+    *_each(
+        (F.MIN_CELL_RECORDS, F.COLUMN_PRIVACY),
+        F.LEFT,
+        "records that its party lacks would be in a cell with others, or in sums with noise for fewer",
+        "leave one of them out",
+    ),
+    *_each(
+        (F.ID_LMID, F.MAX_LEAKAGE, F.WITHDRAW),
+        F.LEFT,
+        "what a set tells is counted over all records, and a feature party knows some of them",
+        "leave one of them out",
+    ),
     Exclusion(
         F.MIN_CELL_RECORDS,
         "pivodl",
         "the owners of labels have the bins of their records, and no sum hides these",
         "train by boosting, or leave it out",
     ),
-    Exclusion(
-        F.MIN_CELL_RECORDS,
+    *_each(
+        (F.MIN_CELL_RECORDS, F.MIN_SIDE_RECORDS),
         OTHERS,
         "it sums no bins of columns",
         "train trees, or leave it out",
@@ -418,12 +522,9 @@ TRAININGS: tuple[Exclusion, ...] = (
 )
 #: Of predictions.
 PREDICTIONS: tuple[Exclusion, ...] = (
-    *_each(_KEY, "interactive", "an interactive prediction encrypts nothing", "leave it out"),
     Exclusion(F.OBFUSCATION, "eini-lattice", "it hides in a way of its own", "leave it out"),
     Exclusion(F.KEY_BITS, "eini-lattice", "a lattice key has the size that the model asks for", "leave it out"),
-    *_each(_KEY, "masked", "masked sums encrypt nothing", "leave it out"),
-    *_each(_KEY, "splitnn", "embeddings are not encrypted", "leave it out"),
-    *_each(_KEY, OTHERS, "it has no such key", "leave it out"),
+    *_each(_KEY, OTHERS, "it encrypts nothing by such a key", "leave it out"),
     Exclusion(F.FORM, "splitnn", "a network has no levels to go down", "leave it out"),
     Exclusion(F.FORM, OTHERS, "it is an option of interactive predictions only", "leave it out"),
     Exclusion(F.PREDICTION_WEIGHTS, OTHERS, "it is an option of masked predictions only", "leave it out"),
@@ -454,6 +555,14 @@ PREDICTIONS: tuple[Exclusion, ...] = (
         "trees send a record both ways at the splits of a party that is away, and clients would get guesses",
         "use retry",
     ),
+    Exclusion(
+        F.LOOK_UP,
+        OTHERS,
+        "it has no steps that look up a record at another party",
+        "use protocol interactive, or leave it out",
+    ),
+    Exclusion(F.LOOK_UP, F.TABLE, "the records of a table are aligned, not looked up", "serve the model"),
+    Exclusion(F.LOOK_UP, F.SORTED_IDS, "no party blinds its ids", "train with alignment = 'psi', or leave it out"),
     Exclusion(F.RECORDS, F.SERVE, "a served model predicts the records that clients request", "leave it out"),
     Exclusion(F.FORMAT, F.SERVE, "a served model writes no file", "leave it out"),
     *_each(
@@ -479,6 +588,9 @@ PREDICTIONS: tuple[Exclusion, ...] = (
     Exclusion(
         F.ATTRIBUTIONS, OTHERS, "they are masked sums of an encrypted prediction", "use protocol eini, or leave it out"
     ),
+    Exclusion(
+        F.REASONS, OTHERS, "a reason is a column that its trees split", "serve a model of trees, or leave it out"
+    ),
     Exclusion(F.ATTRIBUTIONS, F.HIDDEN_VALUES, "they divide values among splits that all parties know", "leave it out"),
     Exclusion(
         F.WITHHELD_MODEL,
@@ -491,6 +603,12 @@ PREDICTIONS: tuple[Exclusion, ...] = (
         OTHERS,
         "it does not say that it keeps from feature parties which records reach their nodes",
         "use protocol eini or eini-lattice",
+    ),
+    Exclusion(
+        F.LEFT_MODEL,
+        OTHERS,
+        "every party has a part in the score of every record, also of one that it lacks",
+        "use protocol interactive, eini or eini-lattice",
     ),
     Exclusion(
         F.DEGRADE,

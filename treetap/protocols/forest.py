@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from treetap.protocols.dealing import DEALING
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
@@ -73,6 +74,7 @@ PROTOCOL = TrainingProtocol(
         *GROWTH,
         NOISED,
         *ON_LATTICE,
+        *DEALING,
         replace(WORDS, also=("share_labels", *WORDS.also)),
         MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels", when=by_key),
     ),
@@ -80,6 +82,7 @@ PROTOCOL = TrainingProtocol(
     centrally=Centrally(predict_centrally, train_centrally, central_rounds),
     drawn=True,
     permissions=sets_permissions,
-    capabilities=OF_GROWN_TREES | {Feature.COLUMN_PRIVACY, Feature.LATTICE, Feature.WITHHELD},
+    capabilities=OF_GROWN_TREES
+    | {Feature.COLUMN_PRIVACY, Feature.LATTICE, Feature.WITHHELD, Feature.SHARED, Feature.LEFT},
     own_priors=by_own_trees,
 )

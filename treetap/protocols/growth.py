@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import (
+    LEFT,
     PUBLIC_KEY,
     JobSizes,
     MessageRow,
     Series,
+    aligned_apart,
     at_most,
     each_round,
     each_stage,
@@ -61,6 +63,8 @@ class TreeSizes(JobSizes):
         words: of a record, under a lattice.
         places: the most places of candidates that a node of this party has.
         categories: the numbers of this party's categories that are partitioned, by column.
+        share_words: of 64 bits of a number that is shared; `rounds_of`: most bytes that a feature party or the label
+            holder sends the other to compare so many nodes.
     """
 
     params: TreeParams
@@ -73,6 +77,8 @@ class TreeSizes(JobSizes):
     words: int = 0
     places: int = 0
     categories: Sequence[int] = ()
+    share_words: int = 0
+    rounds_of: Callable[[str, int], int] = lambda _party, _nodes: 0
 
     def __post_init__(self) -> None:
         self.stages = self.params.expansion.most_stages
@@ -124,9 +130,20 @@ def sets_sent(spec: setup_pb2.JobSpec) -> bool:
     return not params_as(spec, TreeParams).withheld  # type: ignore[type-abstract] # of any protocol
 
 
+def sums_shared(spec: setup_pb2.JobSpec) -> bool:
+    """True if nobody opens sums of candidates."""
+    return spec.sums == "shared"
+
+
+def sums_opened(spec: setup_pb2.JobSpec) -> bool:
+    """True if the label holder opens them."""
+    return not sums_shared(spec)
+
+
 def sets_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
-    """The switch of a feature party's policy that a job needs which shows it no set of records."""
-    return () if sets_sent(spec) else ("withheld_spaces",)
+    """The switches of a feature party's policy for a job that shows it no set, or has records that it lacks."""
+    withheld = () if sets_sent(spec) else ("withheld_spaces",)
+    return (*withheld, *(("left_join",) if spec.join == LEFT else ()))
 
 
 def by_key(spec: setup_pb2.JobSpec) -> bool:
@@ -140,8 +157,18 @@ def partitions_of_nodes(sizes: TreeSizes, _series: Series) -> int:
     return sizes.nodes(sizes.params.max_depth - 1) * len(sizes.categories) * one
 
 
+def sets_withheld(spec: setup_pb2.JobSpec) -> bool:
+    """True if feature parties get no set of records, so that left bits come by oblivious transfer."""
+    return not sets_sent(spec)
+
+
+def choices_of_nodes(sizes: TreeSizes, _series: Series) -> int:
+    """16 bytes for each record, rounded up to 64 records, of each node that the receiver won; all may be its own."""
+    return sizes.nodes(sizes.params.max_depth - 1) * (_NODE + 16 * 64 * -(-sizes.records // 64))
+
+
 def left_records(sizes: TreeSizes, _series: Series) -> int:
-    """The records that go left, of each node that the sender won: of the node, or of all."""
+    """Of each node that the sender won the records that go left, or a bit for each of all records."""
     if sizes.params.withheld:
         return sizes.nodes(sizes.params.max_depth - 1) * sizes.record_set()
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
@@ -157,6 +184,7 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
 _CANDIDATES = at_most(2 * (_NODE + 1) + 2 * _SWITCH, "Two numbers and two switches, their tags included.")
 _PRIVACY = at_most(2 * 9 + _NODE + 1, "Two floating-point numbers and a whole one, their tags included.")
 _DIGESTS = at_most(68, "32 bytes each.")
+_POINT, _POINTS = at_most(36, "A point of 32 bytes."), at_most(128 * 32 + 4, "128 points of 32 bytes.")
 WORDS = MessageRow(
     "encrypted_words",
     to_feature_parties,
@@ -171,7 +199,19 @@ ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, _CANDIDATES, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, _DIGESTS, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, _DIGESTS, step="make_keys", when=by_lattice),
+    MessageRow("base_points", to_feature_parties, once, _POINT, step="make_keys", when=sets_withheld),
+    MessageRow("base_choices", to_label_holder, once, _POINTS, step="take_key", when=sets_withheld),
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
+)
+#: What a label holder says where its own records are the job's.
+LACKED = MessageRow(
+    "lacked_records",
+    to_feature_parties,
+    once,
+    at_most(_SWITCH, "A switch."),
+    step="bin",
+    perhaps=frozenset({"BLINDED_ID"}),
+    when=aligned_apart,
 )
 #: What a party with `column_privacy` says of its noise.
 NOISED = MessageRow("noised_sums", from_feature_parties, once, _PRIVACY, step="bin", by_tables=True)
@@ -180,6 +220,7 @@ FINISHING = ("choose_splits", "begin_tree")
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     planned_rounds("bin"),
+    LACKED,
     *PUBLIC_KEY,
     MessageRow(
         "sampled_records",
@@ -210,9 +251,13 @@ GROWTH = (
             "The places of the candidates that won, of each node; all may tie.",
         ),
         step="choose_splits",
+        when=sums_opened,
     ),
     MessageRow(
         "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
+    ),
+    MessageRow(
+        "left_choices", to_feature_parties, each_stage, choices_of_nodes, step="choose_splits", when=sets_withheld
     ),
     MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
     MessageRow(

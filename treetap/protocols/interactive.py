@@ -77,5 +77,10 @@ PROTOCOL = PredictionProtocol(
     ),
     sends_served=(MessageRow("routed_block", label_holder_reports, step="route_block"),),
     opens_sums=label_holder_opens,
-    capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN}),
+    capabilities=frozenset(
+        {
+            *(Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.REASONS, Feature.LEFT_MODEL),
+            Feature.LOOK_UP,
+        }
+    ),
 )

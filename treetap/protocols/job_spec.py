@@ -13,13 +13,33 @@ from treetap.protocols import alignment
 from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
 from treetap.protocols.key_options import KEY_FIELDS, LATTICE, KeyKind, bin_faults, key_faults
-from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
+from treetap.protocols.messages import (
+    INNER,
+    JOB,
+    JOINS,
+    LEFT,
+    MessageRow,
+    Sent,
+    all_report,
+    label_holder_reports,
+    members_of,
+    sent_by,
+)
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import REGRESSIONS, EarlyStoppingParams, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
+#: Forms of candidates' sums: opened by the label holder, or shared between it and a feature party.
+SUMS = OPENED, SHARED = ("opened", "shared")
+#: Words for what a training of trees shows its parties, the default first, and what each decides of a job.
+PRIVACY = PUBLISHED, WITHHELD, PRIVATE = ("published", "withheld", "private")
+DECIDES: dict[str, dict[str, str]] = {
+    PUBLISHED: {"instance_spaces": "sent", "sums": OPENED},
+    WITHHELD: {"scheme": LATTICE, "instance_spaces": "withheld", "sums": OPENED},
+    PRIVATE: {"scheme": LATTICE, "instance_spaces": "withheld", "sums": SHARED},
+}
 Params = TypeVar("Params", bound=JobParams)
 #: Methods of record alignment; the first is the default.
 ALIGNMENTS = tuple(alignment.ALIGNMENTS)
@@ -29,6 +49,12 @@ MESSAGES = (
     MessageRow("prepared", all_report, step="prepare", perhaps=frozenset({"METRIC"})),  # once a model is published
     MessageRow("published_model", label_holder_reports, step="publish"),
 )
+
+
+def privacy_of(instance_spaces: str, sums: str) -> str:
+    """The word to which two of the keys come that it decides; "published" of two that no word decides so."""
+    keys = {"instance_spaces": instance_spaces, "sums": sums or OPENED}
+    return next((word for word, decided in DECIDES.items() if keys.items() <= decided.items()), PUBLISHED)
 
 
 def params_of(spec: setup_pb2.JobSpec) -> JobParams:
@@ -80,11 +106,14 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         faults.append(str(failure))
     if spec.alignment not in ALIGNMENTS:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
+    if spec.join not in ("", *JOINS):
+        faults.append(f"join = {spec.join!r}: must be one of {', '.join(JOINS)}")
     faults += _key_faults(spec)
     if spec.base_model and not NAME.match(spec.base_model):
         faults.append(f"base_model = {spec.base_model!r}: is not the name of a model")
+    faults += _dealer_faults(spec)
     faults += map(str, broken_by(spec, features_of(spec)))
-    names = [spec.aggregator, *spec.feature_parties]
+    names = parties_of(spec)
     faults += _too_few_or_many(spec, names)
     faults += [
         f"{name!r} is named twice among the parties" for name in sorted({n for n in names if names.count(n) > 1})
@@ -103,6 +132,9 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
         Feature.BASE_MODEL: bool(spec.base_model),
         Feature.LATTICE: spec.scheme == LATTICE,
         Feature.KEYED: spec.scheme != LATTICE,
+        Feature.SHARED: spec.sums == SHARED,
+        Feature.OPENED: spec.sums != SHARED,
+        Feature.LEFT: spec.join == LEFT,
         Feature.NETWORK: bool(name) and not training(name).grows_trees,
         **{Feature(field): bool(getattr(spec, field)) for field in KEY_FIELDS},
     }
@@ -113,9 +145,12 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.EARLY_STOPPING: isinstance(params, EarlyStoppingParams)
             and params.early_stopping_rounds is not None,
             Feature.WITHHELD: isinstance(params, TreeParams) and params.withheld,
+            Feature.SENT: isinstance(params, TreeParams) and not params.withheld,
             Feature.PAD_TREES: isinstance(params, TreeParams) and params.pad_trees,
             Feature.LOSSGUIDE: isinstance(params, TreeParams) and params.expansion.one_by_one,
             Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
+            Feature.REG_ALPHA: isinstance(params, BoostingParams) and params.reg_alpha > 0,
+            Feature.MAX_DELTA_STEP: isinstance(params, BoostingParams) and params.max_delta_step > 0,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,
             Feature.BINS_PER_NODE: isinstance(params, TreeParams) and params.bins_per_node,
@@ -134,11 +169,17 @@ def continued_from(spec: setup_pb2.JobSpec) -> str:
     return spec.base_model
 
 
-def check_continuation(spec: setup_pb2.JobSpec, protocol: str, members: Sequence[str], wire: int) -> None:
-    """Raise `ConfigError` unless a training continues with the protocol, parties and bins that its base model had.
+def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb2.JobSpec, wire: int) -> None:
+    """Raise `ConfigError` unless a training continues with the protocol, parties, join and bins of its base model.
 
-    `wire`: the version of the protocol in which the base model was trained.
+    `trained`: the job of the base model; `wire`: the version of the protocol in which that was trained.
     """
+    members = parties_of(trained)
+    if trained.join != spec.join:
+        raise ConfigError(
+            f"base_model = {spec.base_model!r}: was trained with join = {trained.join or INNER!r}, and trees "
+            "of both have no common side for records that a party lacks: continue with that"
+        )
     if protocol != training_name(spec):
         raise ConfigError(f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}")
     if wire != PROTOCOL_VERSION:
@@ -163,6 +204,32 @@ def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
         params = params_of(spec)
         faults += bin_faults(key.scheme, params.max_bin) if isinstance(params, TreeParams) else []
     return key_faults(key.scheme, spec.key_bits, spec.obfuscation) + faults
+
+
+def parties_of(spec: setup_pb2.JobSpec) -> list[str]:
+    """The parties of a job, the aggregator first; a dealer is none."""
+    return [spec.aggregator, *spec.feature_parties]
+
+
+def processes_of(spec: setup_pb2.JobSpec) -> list[str]:
+    """All that the coordinator conducts in a job: the parties, and the dealer if there is one."""
+    return [*parties_of(spec), *filter(None, [spec.dealer])]
+
+
+def _dealer_faults(spec: setup_pb2.JobSpec) -> list[str]:
+    """Faults of the form of sums, and of who deals their randomness."""
+    if spec.sums not in ("", *SUMS):
+        return [f"sums = {spec.sums!r}: must be one of {', '.join(SUMS)}"]
+    if spec.sums != SHARED:
+        return [f"dealer = {spec.dealer!r}: deals for sums = {SHARED!r} alone; leave it out"] if spec.dealer else []
+    if not NAME.match(spec.dealer):
+        return [
+            f"sums = {SHARED!r}: needs a dealer, a process of an organisation that is none of the parties'; write "
+            'dealer = "NAME" under [job], and dealers = ["NAME"] under [people] of every party\'s policy file'
+        ]
+    if spec.dealer in parties_of(spec):
+        return [f"dealer = {spec.dealer!r}: is a party of the job, and would know what it deals to itself"]
+    return []
 
 
 def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]:

@@ -60,6 +60,8 @@ PROTOCOL = PredictionProtocol(
     ),
     sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
-    capabilities=frozenset({Feature.WITHHELD_MODEL, Feature.SERVE, Feature.EXPLAIN}),
+    capabilities=frozenset(
+        {Feature.WITHHELD_MODEL, Feature.LEFT_MODEL, Feature.SERVE, Feature.EXPLAIN, Feature.REASONS}
+    ),
     needs=Needs(kernels=True),
 )

@@ -155,6 +155,10 @@ class Partner(Strict):
     """
     largest_list: Count | None = None
     """Alignment by "psi": most ids of its list; a longer one is not raised."""
+    look_ups_per_day: Counted | None = None
+    """At a party that is asked: most look-ups of new records in 24 hours by models that the partner serves. Each tells
+    it whether an id is in the own table. Charged by hundredths; by default there are none.
+    """
     queries_per_record: Count | None = None
     """At a party that is asked: most predictions of one record, ever; counted from when the limit is set."""
 

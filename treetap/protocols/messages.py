@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from treetap.protocols.key_options import KeyKind
@@ -31,6 +31,10 @@ _RANGE = 64
 _SPAN = 1 << 21
 
 
+#: The records of a job: those that all parties have, or those of the label holder.
+JOINS = INNER, LEFT = ("inner", "left")
+
+
 @dataclass(frozen=True)
 class Members:
     """The parties of a job: the feature parties in the order of the chain, those that are away left out.
@@ -39,24 +43,44 @@ class Members:
         coordinator: the coordinator's name.
         aggregator: a training's aggregator or a prediction's recipient; the label holder where it alone has labels.
         feature_parties: the other parties, in the order of the chain.
+        dealer: who deals the randomness of shared sums, and is no party; empty: nobody.
+        pairwise: the label holder aligns its records with each feature party apart.
     """
 
     coordinator: str
     aggregator: str
     feature_parties: tuple[str, ...]
+    dealer: str = ""
+    pairwise: bool = False
+
+    def aligned(self, *some: str) -> tuple[str, ...]:
+        """The parties of the alignment in which these take part, the aggregator first."""
+        others = tuple(party for party in self.feature_parties if party in some)
+        return (self.aggregator, *others) if self.pairwise and others else self.parties
 
     @property
     def parties(self) -> tuple[str, ...]:
         """All parties, the aggregator first."""
         return (self.aggregator, *self.feature_parties)
 
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """All that the coordinator conducts: the parties, and the dealer if there is one."""
+        return (*self.parties, *filter(None, [self.dealer]))
+
 
 def members_of(job: setup_pb2.JobSpec | prediction_pb2.OpenModel, coordinator: str) -> Members:
     """All parties that a training job or an opening names, those that are away included."""
     from treetap.wire.v2 import setup_pb2  # as in `classes_of`
 
-    first = job.aggregator if isinstance(job, setup_pb2.JobSpec) else job.recipient
-    return Members(coordinator, first, tuple(job.feature_parties))
+    if isinstance(job, setup_pb2.JobSpec):
+        return Members(coordinator, job.aggregator, tuple(job.feature_parties), job.dealer, aligned_apart(job))
+    return Members(coordinator, job.recipient, tuple(job.feature_parties), pairwise=aligned_apart(job))
+
+
+def aligned_apart(job: setup_pb2.JobSpec | prediction_pb2.OpenModel) -> bool:
+    """True if the label holder aligns its records, which are the job's, with each feature party apart."""
+    return job.join == LEFT and job.alignment == "psi"
 
 
 @dataclass(kw_only=True)
@@ -68,7 +92,8 @@ class JobSizes:
         key: of the job, if it has one.
         records: the party's own ones; the common ones once these are known.
         ids: of the party's own table.
-        lists: lengths of other parties' lists of blinded ids, by the owner's place, once they are known.
+        keys: of these ids, each of which is aligned in a round of its own.
+        lists: lengths of other parties' lists of blinded ids by the key at hand, by the owner's place, once known.
         rounds: trees, epochs or blocks.
         stages: of a round.
     """
@@ -77,6 +102,7 @@ class JobSizes:
     key: KeyKind | None = None
     records: int = 0
     ids: int = 0
+    keys: int = 1
     lists: dict[int, int] = field(default_factory=dict)
     rounds: int = 1
     stages: int = 1
@@ -156,8 +182,8 @@ def label_holder_reports(members: Members) -> Pairs:
 
 
 def all_report(members: Members) -> Pairs:
-    """Each party to the coordinator."""
-    return [(party, members.coordinator) for party in members.parties]
+    """Each party to the coordinator, and the dealer if there is one."""
+    return [(party, members.coordinator) for party in members.processes]
 
 
 def feature_parties_report(members: Members) -> Pairs:
@@ -180,6 +206,16 @@ def to_each_other(members: Members) -> Pairs:
     return [(sender, to) for sender in members.parties for to in members.parties if sender != to]
 
 
+def with_label_holder(members: Members) -> Pairs:
+    """The label holder and each feature party to each other."""
+    return [*to_feature_parties(members), *to_label_holder(members)]
+
+
+def to_earlier(members: Members) -> Pairs:
+    """Each feature party to those before it."""
+    return [(later, earlier) for earlier, later in combinations(members.feature_parties, 2)]
+
+
 def from_feature_parties(members: Members) -> Pairs:
     """Each feature party to each other party."""
     return [(sender, to) for sender, to in to_each_other(members) if sender != members.aggregator]
@@ -193,6 +229,16 @@ def to_first(members: Members) -> Pairs:
 def along_chain(members: Members) -> Pairs:
     """The label holder to the first of the chain, and each of the chain to the next."""
     return pairwise(members.parties)
+
+
+def to_dealer(members: Members) -> Pairs:
+    """The label holder to the dealer."""
+    return [(members.aggregator, members.dealer)] if members.dealer else []
+
+
+def from_dealer(members: Members) -> Pairs:
+    """The dealer to each party."""
+    return [(members.dealer, party) for party in members.parties] if members.dealer else []
 
 
 def from_last(members: Members) -> Pairs:
@@ -333,7 +379,10 @@ class ScoringSizes(JobSizes):
         return sets + self.splits * 2 * _BRANCH
 
 
-records_of_block = at_most(lambda sizes: sizes.record_set(), "The set of a block's records.")
+records_of_block = at_most(
+    lambda sizes: sizes.record_set() + 5 * sizes.records,
+    "The set of a block's records, and of a model joined from the left the place of each.",
+)
 
 
 #: Of a prediction by trees, whose number is the label holder's to report. Counts of cells go only where the policy lets
@@ -363,6 +412,21 @@ EXPLANATIONS = (
         step="name_features",
         perhaps=CLASSES_OF_NAMES,
     ),
+)
+
+#: Of a served model that gives reasons; names go only where the party's policy lets them.
+REASONS = (
+    MessageRow(
+        "reason_columns",
+        to_label_holder,
+        once,
+        at_most(
+            lambda sizes: (4 * LONGEST_NAME + 32) * (1 + sizes.named), "A name for each column that splits are on."
+        ),
+        step="number_columns",
+        perhaps=frozenset({"REASON"}),
+    ),
+    MessageRow("record_ways", to_feature_parties, once, at_most(64, "Two numbers."), step="number_columns"),
 )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from treetap.errors import ConfigError, did_you_mean
 from treetap.protocols import messages
-from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.alignment import ALIGNMENTS, LOOK_UPS
 from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
-from treetap.protocols.messages import Members, MessageRow, Sent, sent_by
+from treetap.protocols.messages import LEFT, Members, MessageRow, Sent, aligned_apart, sent_by
 from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name, training
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
@@ -112,7 +112,7 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
 
 def members_present(opening: prediction_pb2.OpenModel, coordinator: str) -> Members:
     """The members of a prediction without those that are away."""
-    return Members(coordinator, opening.recipient, tuple(present(opening)))
+    return Members(coordinator, opening.recipient, tuple(present(opening)), pairwise=aligned_apart(opening))
 
 
 def rows_of_prediction(opening: prediction_pb2.OpenModel) -> list[MessageRow]:
@@ -124,7 +124,9 @@ def rows_of_prediction(opening: prediction_pb2.OpenModel) -> list[MessageRow]:
         *(messages.SERVING if opening.serve else messages.PREDICTION),
         *protocol.sends,
         *(protocol.sends_served if opening.serve else ()),
+        *(LOOK_UPS if opening.look_up else ()),
         *(messages.EXPLANATIONS if opening.explain else ()),
+        *(messages.REASONS if opening.reasons else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]
 
@@ -138,9 +140,14 @@ def features_of(opening: prediction_pb2.OpenModel) -> set[Feature]:
         Feature.DEGRADE: degrades,
         Feature.EXPLAIN: opening.explain,
         Feature.ATTRIBUTIONS: opening.attributions,
+        Feature.REASONS: opening.reasons,
         Feature.EVALUATE: opening.evaluate,
         Feature.RECORDS: bool(opening.records_file),
         Feature.FORMAT: bool(opening.format),
+        Feature.LEFT_MODEL: opening.join == LEFT,
+        Feature.LOOK_UP: opening.look_up,
+        Feature.TABLE: not opening.serve,
+        Feature.SORTED_IDS: opening.alignment == "sorted-ids",
     }
     return {feature for feature, has in used.items() if has}
 
@@ -166,6 +173,8 @@ def _explain_faults(opening: prediction_pb2.OpenModel) -> list[str]:
         faults.append(
             f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
         )
+    if opening.reasons and not opening.serve:
+        faults.append("reasons: are given to clients of a served model; serve it, or leave them out")
     if opening.attributions and len(opening.feature_parties) > messages.MOST_ATTRIBUTING:
         faults.append(
             f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "

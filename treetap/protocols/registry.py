@@ -157,9 +157,8 @@ class Options:
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
-    def completed(self, spec: setup_pb2.JobSpec) -> Self:
+    def completed(self, _spec: setup_pb2.JobSpec) -> Self:
         """These options, and for those not given the ones of the training job or the default."""
-        del spec
         return replace(self, **{name: getattr(self, name) or texts[0] for name, texts in self.choices.items()})
 
     def faults(self) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -105,6 +105,11 @@ class Settled:
         own = {name: it for name, it in self.taken.items() if columns is None or name in columns}
         dated = {name: it for name, it in self.date_formats.items() if name in own}
         return [writing.line(key, values) for key, values in (("encode", own), ("date_format", dated)) if values]
+
+    def of_feature_parties(self, but: Collection[str] = ()) -> Settled:
+        """The same with all but some columns one-hot in the place of categories, as jobs of every privacy take them."""
+        taken = {name: ONE_HOT if it == CATEGORICAL and name not in but else it for name, it in self.taken.items()}
+        return replace(self, taken=taken)
 
     @property
     def says(self) -> list[str]:

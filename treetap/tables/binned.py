@@ -145,6 +145,7 @@ def bin_columns(
     training: int | None = None,
     *,
     missing_bins: bool = False,
+    lacks: bool = False,
     exact: int = EXACT_RECORDS,
     scratch: Callable[[], IO[bytes]] = TemporaryFile,
 ) -> BinnedTable:
@@ -160,6 +161,8 @@ def bin_columns(
     The bins of a column with listed cuts follow from these alone if it has a bin for missing values in any case
     (`missing_bins`); else it has one where the training lacks a value.
 
+    `lacks`: the training has records that this table lacks, so that every column has a bin for missing values.
+
     `max_cat_to_onehot`: see `treetap.trees.binning.category_bins`; None: the training splits no categories.
     `scratch`: opens a file for codes of more than `MAPPED` bytes, which the system deletes with its last user.
 
@@ -173,6 +176,8 @@ def bin_columns(
     refuse_cuts(table)
     directions = directions_of(table)
     bins, extents = _fitted(table, max_bin, max_cat_to_onehot or 1, records, sketched=records > exact)
+    if lacks:
+        bins = [replace(fitted, has_missing=True) for fitted in bins]
     if missing_bins:
         listed = zip(table.columns, bins, strict=True)
         bins = [replace(fitted, has_missing=True) if name in table.cuts else fitted for name, fitted in listed]
@@ -290,9 +295,13 @@ class ColumnBins:
 _TRAINING, _EVALUATED = "t:", "v:"
 
 
+#: Characters of a mark.
+MARK = 2
+
+
 def unmarked(marked: str) -> str:
     """An id without the mark before it."""
-    return marked[len(_TRAINING) :]
+    return marked[MARK:]
 
 
 @dataclass(frozen=True)

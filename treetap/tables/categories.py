@@ -258,8 +258,7 @@ class Category:
         codes = np.array([np.nan if cell is None else places.get(cell, unknown) for cell in cells])
         if self.encode in ("ordinal", CATEGORICAL):
             return codes.reshape(-1, 1)
-        hot: Floats = np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
-        return hot
+        return np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
 
 
 def texts_of(known: Mapping[str, Category]) -> set[str]:

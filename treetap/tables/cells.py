@@ -13,7 +13,7 @@ permutation in opposite directions, so that a reader cannot know which one the w
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,16 @@ _TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view"
 _MOST_DIGITS = 76
 #: Views as dictionaries have them, which Arrow decodes as these alone.
 _OF_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+#: Types of a database's columns, and which plain types they hold.
+_KEPT: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
+    (is_text, pa.string()),
+    (pa.types.is_boolean, pa.bool_()),
+    (pa.types.is_floating, pa.float64()),
+    (is_number, pa.int64()),  # whole ones, decimals too
+    (pa.types.is_date, pa.date32()),
+    (lambda kind: bool(pa.types.is_timestamp(kind)) and kind.tz is None, pa.timestamp("us")),
+    (pa.types.is_timestamp, pa.timestamp("us", "UTC")),
+)
 _HEXADECIMAL = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 #: Places of the hexadecimal digits in the text of a UUID.
 _DIGITS = np.delete(np.arange(36), (8, 13, 18, 23))
@@ -56,6 +66,15 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return plain_column(Path(), "", pa.chunked_array([], kind)).type
     except DataError:
         return kind
+
+
+def kept_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type of a database's column for cells of this type, of which it holds each exactly or that one is refused.
+
+    None: there is none for the type.
+    """
+    plain = plain_type(kind)
+    return next((kept for holds, kept in _KEPT if holds(plain)), None)
 
 
 def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:

@@ -95,7 +95,7 @@ class Cleaned(Source):
         names = self._keys.keys
         table = self._source.read(names, names)
         columns = {name: plain_column(self._source, f"column {name!r}", table.column(name)) for name in names}
-        place, ids = keys_in(self._source, columns)
+        place, ids = keys_in(self._source, columns, self._keys.rules, self._keys.key_places)
         _, order, same = in_sorted_order(ids)
         if not same.any():
             return None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from treetap.errors import did_you_mean
-from treetap.names import ANY, matched, named_by
-from treetap.strict import Strict, refuse
+from treetap.errors import did_you_mean, refuse
+from treetap.names import ANY, MOST_KEYS, matched, named_by
+from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
 
 #: The key of a table's settings.
@@ -168,12 +168,26 @@ def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> boo
     return not (encode is None or isinstance(encode, str)) and name in encode and name != OTHERS
 
 
+def _key_lists(value: Any) -> Any:
+    """Refuse what is neither a column nor a list of columns nor a list of such lists."""
+    keys = value if isinstance(value, list) and all(isinstance(key, list) for key in value) else [value]
+    columns = [key if isinstance(key, list) else [key] for key in keys]
+    named = all(key and all(isinstance(name, str) for name in key) for key in columns)
+    if not named or not 1 <= len(keys) <= MOST_KEYS:
+        raise ValueError(
+            "is a column, a list of columns that identify a record together, or a list of such lists, at most "
+            f'{MOST_KEYS}, of which each is a key: [["national_id"], ["phone", "birth"]]; ids are equal or not, and no '
+            "form of it takes similar ones for one"
+        )
+    return value
+
+
 class TableConfig(SourceKeys, Constrained, PublicCuts):
     """One table of this party: its source, an id column and the columns that may be used."""
 
-    id: str | Annotated[list[str], Field(min_length=1)]
+    id: Annotated[str | list[str] | list[list[str]], BeforeValidator(_key_lists)]
     """Column of ids (whole numbers or text, each once), or a list of columns that identify a record together, in the
-    same order at all parties.
+    same order at all parties. Two parties may have a list of such lists: keys that are matched one after another.
     """
     columns: list[str] = []
     """Feature columns that jobs may use, in order; other columns are not read. `Tel_*` has all that begin so. May be
@@ -194,11 +208,13 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
-        twice, again = ([name for name in names if names.count(name) > 1] for names in (self.columns, self.keys))
+        twice, *by_key = ([name for name in names if names.count(name) > 1] for names in (self.columns, *self.id_keys))
+        again = list(chain.from_iterable(by_key))
         special = [name for name in (*self.keys, self.label, self.weight) if name in self.columns]
         refuse(
             (twice, f"columns names {''.join(twice[:1])!r} twice"),
             (again, f"id names {''.join(again[:1])!r} twice"),
+            (len(set(map(frozenset, self.id_keys))) < len(self.id_keys), "id has a key of the same columns twice"),
             # trees that split at the label, or at what was made of it, would learn nothing else
             (
                 special,

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treetap.errors import DataError, quoted
-from treetap.strict import refuse
+from treetap.errors import DataError, quoted, refuse
 from treetap.tables.source import Origin, is_text, kind_name, row_name
 
 #: The format of ISO 8601, which is tried first.

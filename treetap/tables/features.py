@@ -75,15 +75,13 @@ class Held:
     def keep(self, columns: Sequence[int]) -> Features:
         return Held(self._values[:, list(columns)])
 
-    def whole(self, rows: Rows) -> Floats:
-        del rows
+    def whole(self, _rows: Rows) -> Floats:
         return self._values
 
     def extents(self, rows: Rows) -> list[Extent]:
         return _extents(self, rows)
 
-    def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
-        del rows
+    def digest_parts(self, _rows: Rows) -> Iterator[bytes | memoryview]:
         yield np.ascontiguousarray(self._values).data
 
 
@@ -188,8 +186,7 @@ class Streamed:
             raise self._changed()
         self._check_stamp()
 
-    def take(self, records: Rows) -> Features:
-        del records  # the table's rows say which they are
+    def take(self, _records: Rows) -> Features:
         return self._with(self._kept, None)
 
     def keep(self, columns: Sequence[int]) -> Features:

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError, TreetapError
+from treetap.errors import DataError, TreetapError, refuse
 from treetap.tables.source import BATCH_ROWS, Source, within_memory
 from treetap.usage import half_of_memory
 
@@ -264,10 +264,11 @@ class TableFile:
 
 def check_number(place: object, files: Collection[object], lacks: str) -> None:
     """Raise `DataError` if no file of a place is a table's, which is said by `lacks`, or too many are."""
-    if not files:
-        raise DataError(f"{place}: {lacks} file whose name ends with {', '.join(SUFFIXES)}")
-    if len(files) > MOST_FILES:
-        raise DataError(f"{place}: has {len(files)} files, and a table at most {MOST_FILES}")
+    refuse(
+        (not files, f"{place}: {lacks} file whose name ends with {', '.join(SUFFIXES)}"),
+        (len(files) > MOST_FILES, f"{place}: has {len(files)} files, and a table at most {MOST_FILES}"),
+        kind=DataError,
+    )
 
 
 def of_table(name: str, any_name: bool) -> bool:
@@ -341,8 +342,7 @@ class ArrowFile(FileSource):
         kinds = dict(self.fields())
         return pa.concat_tables(parts) if parts else pa.schema([(name, kinds[name]) for name in wanted]).empty_table()
 
-    def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
-        del text  # a column has its type
+    def batches(self, wanted: list[str], _text: Collection[str]) -> Iterator[pa.Table]:
         for batch in self._batches(wanted):
             whole = pa.Table.from_batches([batch]).select(wanted)
             yield from (whole.slice(first, BATCH_ROWS) for first in range(0, whole.num_rows, BATCH_ROWS))

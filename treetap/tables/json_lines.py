@@ -44,8 +44,7 @@ class JsonLines(FileSource):
         with decoding(self, "JSON lines", self._fault):
             return [(field.name, field.type) for field in self._table().schema]
 
-    def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        del text  # cells have types
+    def read(self, wanted: list[str], _text: Collection[str]) -> pa.Table:
         with decoding(self, "JSON lines", self._fault):
             table = self._table().select(wanted)
             if large := [name for name in wanted if _beyond_64_bits(table.column(name))]:

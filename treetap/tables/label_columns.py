@@ -139,9 +139,12 @@ class IdColumns:
         return [pa.field(name, kind) for name, kind in self.types.items()]
 
     def at(self, places: Rows) -> list[pa.Array]:
-        """The ids at these places as the columns of a file have them."""
+        """The ids at these places as the columns of a file have them; null where a record has none of a key."""
         columns = self.ids.take(places).columns(len(self.types))
-        return [texts.array.cast(kind) for texts, kind in zip(columns, self.types.values(), strict=True)]
+        cells = (
+            pc.if_else(pc.equal(texts.array, ""), pa.scalar(None, pa.large_string()), texts.array) for texts in columns
+        )
+        return [texts.cast(kind) for texts, kind in zip(cells, self.types.values(), strict=True)]
 
 
 def typed(texts: Sequence[str], kind: pa.DataType) -> pa.Array:

@@ -58,8 +58,7 @@ class ParquetFile(FileSource):
         with decoding(self, "Parquet"), self.file.open() as raw:
             return [(field.name, field.type) for field in pq.read_schema(raw)]
 
-    def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        del text  # a column has its type
+    def read(self, wanted: list[str], _text: Collection[str]) -> pa.Table:
         most = half_of_memory()
         with _open(self.file, wanted) as file:
             row = _NUMBER * len(wanted) + file.tensors
@@ -68,9 +67,8 @@ class ParquetFile(FileSource):
             parts = within_memory(self, file.batches())
             return pa.Table.from_batches(parts, parts[0].schema if parts else pa.schema(file.fields))
 
-    def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
+    def batches(self, wanted: list[str], _text: Collection[str]) -> Iterator[pa.Table]:
         """No page of another column is read, and a damaged row group is named with its column."""
-        del text
         with _open(self.file, wanted) as file:
             for batch in file.batches():
                 yield pa.Table.from_batches([batch]).select(wanted)

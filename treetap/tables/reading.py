@@ -131,6 +131,7 @@ class Table:
             "categories": {name: category.to_dict() for name, category in self.categories.items()},
             "tensors": {name: {"shape": list(shape)} for name, shape in self.shapes.items()},
             "empty_columns": self.empty_columns,
+            **({"normalise": list(self.ids.rules)} if self.ids.rules else {}),
             **({"dropped_columns": self.dropped} if self.dropped else {}),
         }
 
@@ -190,7 +191,9 @@ def read_table(
             columns, cells = first_pass(source, config, kinds, further, categories)
             dated = {name: (it.origin(), it.column()) for name, it in cells.items()}
             categories = _redated(config, dated, categories, missing)
-            ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
+            ids, order = sorted_keys(
+                source, {name: columns[name] for name in config.keys}, config.rules, config.key_places
+            )
             rules = _rules(source, config, missing, categorical)
             made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
             names, own = made.names, list(config.columns)
@@ -250,7 +253,7 @@ def table_of(
     Raises:
         DataError: as `read_table`, by the source's own rows.
     """
-    ids, order = sorted_keys(source, {name: columns[name] for name in config.keys})
+    ids, order = sorted_keys(source, {name: columns[name] for name in config.keys}, config.rules, config.key_places)
     kinds = {name: columns[name].type for name in config.columns}
     cells = {name: tensor_shape(source, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
     if shapes is not None:
@@ -312,7 +315,8 @@ def _beside_features(
     `kinds`: the types of the columns of features.
     """
     own_ids = zip(config.keys, table.ids.columns(len(config.keys)), strict=True)
-    types = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in own_ids}
+    texts_only = not source.typed or bool(config.rules)
+    types = {name: id_type(own, columns[name].type, in_csv=texts_only) for name, own in own_ids}
     cuts = {name: [in_width(cut, kinds[name]) for cut in listed] for name, listed in config.cuts.items()}
     table = replace(table, id_types=types, directions=config.directions, cuts=cuts)
     if with_label and config.label:
@@ -348,11 +352,14 @@ def _without_constant(table: Table) -> Table:
     )
 
 
-def read_ids(path: Path) -> Ids:
-    """A file of record ids: text, one id a line, or the first column of a table in a file of any format."""
+def read_ids(path: Path, rules: tuple[str, ...] = ()) -> Ids:
+    """A file of record ids: text, one id a line, or the first column of a table in a file of any format.
+
+    `rules`: those of the table that has these records, see `Ids`.
+    """
     file = TableFile.local(path)
     if file.suffix not in SUFFIXES:
-        return _id_lines(path)
+        return _id_lines(path, rules)
     source = file_source(file)  # this file and no other, whatever characters its name has
     names = columns_of(source)
     if not names:
@@ -361,10 +368,10 @@ def read_ids(path: Path) -> Ids:
         raise DataError(f"{path}: another column has the name of the first one")
     # without a header the name is a record's id, hence is not shown
     column = read_columns(source, names[:1], set(names[:1])).column(0)
-    return ids_of(source, "first column", plain_column(source, "first column", column))
+    return ids_of(source, "first column", plain_column(source, "first column", column), rules)
 
 
-def _id_lines(path: Path) -> Ids:
+def _id_lines(path: Path, rules: tuple[str, ...]) -> Ids:
     with cannot("be read", path, DataError):
         raw = path.read_bytes()
     if content := content_of(raw[:HEAD]):
@@ -375,7 +382,7 @@ def _id_lines(path: Path) -> Ids:
         raise DataError(
             f"{path}: is not UTF-8 text; give one id a line, or a table whose name ends with {', '.join(SUFFIXES)}"
         ) from None
-    return distinct_ids(path, "column 'id'", Ids.of(line.strip() for line in lines if line.strip()))
+    return distinct_ids(path, "column 'id'", Ids.of(line.strip() for line in lines if line.strip()), rules)
 
 
 def _label(

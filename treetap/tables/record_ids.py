@@ -6,6 +6,9 @@ NumPy's; iteration makes strings of a few at a time.
 Of several id columns an id is the text of each after its length in bytes and a colon, in the order of the columns:
 `1:a2:bc` of `a` and `bc`, which `ab` and `c` do not have.
 
+A table may have several keys, each of some of its id columns, any of which a record may lack. A record then goes by all
+id columns together, and parties compare the ids of one key after another (docs/alignment.md).
+
 Cells of a table that its model takes otherwise than those of the training: counted, said, and refused where all are.
 
 A category that the training had not is unknown to every split, and a column without a value is missing everywhere: both
@@ -19,7 +22,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +32,7 @@ import pyarrow.compute as pc
 from treetap.arrays import Rows
 from treetap.errors import DataError
 from treetap.tables.categories import Seen
+from treetap.tables.normalised import in_words, normaliser
 from treetap.tables.source import Origin, doubles, is_number, is_text, kind_name, row_name
 
 #: Ids that are strings of Python, or in a digest's buffer, at a time.
@@ -45,9 +49,14 @@ class Ids(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]  # as of a list, which it may be equal to
 
-    def __init__(self, texts: pa.LargeStringArray) -> None:
-        """`texts`: (N,), without null."""
-        self._texts = texts
+    def __init__(
+        self, texts: pa.LargeStringArray, rules: tuple[str, ...] = (), keys: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
+        """`texts`: (N,), without null. `rules`: those of each column that made them, by `normalise` of a table.
+
+        `keys`: of a table with several, the places among its id columns that each has.
+        """
+        self._texts, self.rules, self.keys = texts, rules, keys
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Ids:
@@ -58,12 +67,12 @@ class Ids(Sequence[str]):
 
     @classmethod
     def of_column(cls, column: pa.ChunkedArray) -> Ids:
-        """Whole numbers as they are written, or text without surrounding blanks; a column without null.
+        """Whole numbers as they are written, or text without surrounding blanks; of a null an empty one.
 
         It is made part by part: beside the column there are only the ids.
         """
         parts = (
-            pc.utf8_trim_whitespace(part.cast(pa.large_string()))
+            pc.fill_null(pc.utf8_trim_whitespace(part.cast(pa.large_string())), "")
             for part in chain.from_iterable(map(_slices, column.chunks))
         )
         return cls(pa.chunked_array(parts, pa.large_string()).combine_chunks())
@@ -85,7 +94,7 @@ class Ids(Sequence[str]):
     def __getitem__(self, place: slice) -> Ids: ...
     def __getitem__(self, place: int | slice) -> str | Ids:
         if isinstance(place, slice):
-            return Ids(self._texts[place])
+            return Ids(self._texts[place], self.rules, self.keys)
         text: str = self._texts[place].as_py()
         return text
 
@@ -93,7 +102,7 @@ class Ids(Sequence[str]):
         return chain.from_iterable(part.to_pylist() for part in _slices(self._texts))
 
     def __add__(self, others: Ids) -> Ids:
-        return Ids(pa.concat_arrays([self._texts, others._texts]))
+        return Ids(pa.concat_arrays([self._texts, others._texts]), self.rules, self.keys)
 
     def __eq__(self, others: object) -> bool:
         if isinstance(others, Ids):
@@ -105,12 +114,13 @@ class Ids(Sequence[str]):
 
     def take(self, places: Rows) -> Ids:
         """The ids at these places, in this order."""
-        return Ids(self._texts.take(pa.array(places)))
+        return Ids(self._texts.take(pa.array(places)), self.rules, self.keys)
 
     def marked(self, mark: str) -> Ids:
         """Each id with a mark before it."""
         kind = pa.large_string()
-        return Ids(pc.binary_join_element_wise(pa.scalar(mark, kind), self._texts, pa.scalar("", kind)))
+        texts = pc.binary_join_element_wise(pa.scalar(mark, kind), self._texts, pa.scalar("", kind))
+        return Ids(texts, self.rules, self.keys)
 
     @classmethod
     def joined(cls, columns: Sequence[Ids]) -> Ids:
@@ -134,6 +144,43 @@ class Ids(Sequence[str]):
             columns.append(Ids(_spans(content, first, lengths)))
             rest = _spans(content, first + lengths, ends[1:] - ends[0] - first - lengths)
         return columns
+
+    def by_key(self, mark: int = 0) -> list[KeyIds]:
+        """What each key has of these records, which have marks of this length before their ids; one key has them all.
+
+        A key has a record of which no part of it is empty, and whose id by it no other record has.
+        """
+        if not self.keys:
+            return [KeyIds(self, np.arange(len(self), dtype=np.int64))]
+        columns = Ids(pc.utf8_slice_codeunits(self._texts, mark)).columns(1 + max(map(max, self.keys)))
+        lists = list[KeyIds]()
+        for key in self.keys:
+            parts = [columns[place] for place in key]
+            whole = np.logical_and.reduce([np.asarray(pc.binary_length(part.array)) > 0 for part in parts])
+            texts = (
+                pc.utf8_slice_codeunits(self._texts, 0, mark),
+                Ids.joined(parts).array,
+                pa.scalar("", pa.large_string()),
+            )
+            having = np.flatnonzero(whole)
+            ids, order, same = in_sorted_order(Ids(pc.binary_join_element_wise(*texts)).take(having))
+            alone = np.flatnonzero(~(np.append(same, False) | np.append(False, same))[: len(having)])
+            lists.append(
+                KeyIds(ids.take(alone), having[order[alone]], len(self) - len(having), len(having) - len(alone))
+            )
+        return lists
+
+    @property
+    def columns_of_keys(self) -> list[int]:
+        """How many columns each of several keys has."""
+        return list(map(len, self.keys))
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What all parties have alike, by fields of their messages: the rules of each key's columns, and how many."""
+        every = chain.from_iterable(self.keys)
+        rules = [self.rules[place] for place in every] if self.rules and self.keys else list(self.rules)
+        return {"normalise": rules, "keys": self.columns_of_keys}
 
     def order(self) -> Rows:
         """The places of the ids in ascending order (N,); of equal ones the first place comes first."""
@@ -166,9 +213,16 @@ class Ids(Sequence[str]):
         return state.digest()
 
 
-def joined_id(texts: Sequence[str]) -> str:
-    """The id of one record from its texts in several columns, as `Ids.joined` makes it."""
-    return "".join(f"{len(text.encode())}:{text}" for text in texts)
+class KeyIds(NamedTuple):
+    """The records that a key has: `ids` by it, distinct (n,), and the `places` of these records (n,).
+
+    `lacking`, `shared`: how many others lack a part of it, or have the id of another record.
+    """
+
+    ids: Ids
+    places: Rows
+    lacking: int = 0
+    shared: int = 0
 
 
 def _slices(texts: pa.Array) -> Iterator[pa.Array]:
@@ -193,44 +247,66 @@ def _spans(content: npt.NDArray[np.uint8], first: Rows, lengths: Rows) -> pa.Lar
     return pa.LargeStringArray.from_buffers(len(first), pa.py_buffer(ends), pa.py_buffer(content[places]))
 
 
-def sorted_keys(path: Origin, columns: Mapping[str, pa.ChunkedArray]) -> tuple[Ids, npt.NDArray[np.int64]]:
-    """The ids of one column or of several together in their order, and the row of each.
+def sorted_keys(
+    path: Origin,
+    columns: Mapping[str, pa.ChunkedArray],
+    rules: tuple[str, ...] = (),
+    keys: tuple[tuple[int, ...], ...] = (),
+) -> tuple[Ids, npt.NDArray[np.int64]]:
+    """The ids of one column or of several together in their order, and the row of each. `rules`, `keys`: see `Ids`.
 
     Raises:
-        DataError: one is missing, in any of the columns, or there twice.
+        DataError: one is missing, in any of the columns, or of several keys in all; or there twice.
     """
-    place, ids = keys_in(path, columns)
+    place, ids = keys_in(path, columns, rules, keys)
     return _sorted(path, place, ids, CHOICE)
 
 
-def keys_in(path: Origin, columns: Mapping[str, pa.ChunkedArray]) -> tuple[str, Ids]:
+def keys_in(
+    path: Origin,
+    columns: Mapping[str, pa.ChunkedArray],
+    rules: tuple[str, ...] = (),
+    keys: tuple[tuple[int, ...], ...] = (),
+) -> tuple[str, Ids]:
     """The ids of one column or of several together in the order of the rows, and these columns in words.
 
     Raises:
-        DataError: a cell is missing; in a column alone it may still be blank.
+        DataError: a cell is missing, or `rules` leave nothing of it; in a column alone it may still be blank. With
+            several `keys`: of a row all are.
     """
+    lacks = bool(keys)
+    by = f" ({in_words(rules)})" if rules else ""
     if len(columns) == 1:
         ((name, column),) = columns.items()
-        return f"column {name!r}", _texts(path, f"column {name!r}", column)
+        place = f"column {name!r}"
+        return f"{place}{by}", _normalised(path, place, _texts(path, place, column), rules)
     parts = []
-    for name, column in columns.items():
-        part = _texts(path, place := f"column {name!r}", column)
-        empty = np.flatnonzero(np.asarray(pc.equal(pc.binary_length(part.array), 0)))
-        if len(empty):
-            raise DataError(f"{path}: {row_name(path, int(empty[0]))}, {place}: the id is missing")
+    for (name, column), rule in zip(columns.items(), rules or ("",) * len(columns), strict=True):
+        place = f"column {name!r}"
+        part = _normalised(path, place, _texts(path, place, column, lacks), (rule,) if rule else (), lacks)
+        if not lacks:
+            _refuse_empty(path, place, np.asarray(pc.equal(part.array, "")))
         parts.append(part)
-    return f"columns {', '.join(map(repr, columns))}", Ids.joined(parts)
+    ids, place = Ids(Ids.joined(parts).array, rules, keys), f"columns {', '.join(map(repr, columns))}"
+    _refuse_empty(path, place, np.asarray(pc.equal(ids.array, "0:" * len(parts))))
+    return f"{place}{by}", ids
 
 
-def ids_of(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
-    """Ids as text without surrounding blanks; `DataError` for one that is missing or there twice."""
-    return distinct_ids(path, place, _texts(path, place, column))
+def _refuse_empty(path: Origin, place: str, empty: npt.NDArray[np.bool_]) -> None:
+    if empty.any():
+        raise DataError(f"{path}: {row_name(path, int(np.argmax(empty)))}, {place}: the id is missing")
 
 
-def distinct_ids(path: Origin, place: str, ids: Ids) -> Ids:
-    """The ids as they are; `DataError` for one that is empty or there twice."""
-    _sorted(path, place, ids)
-    return ids
+def ids_of(path: Origin, place: str, column: pa.ChunkedArray, rules: tuple[str, ...] = ()) -> Ids:
+    """Ids as text without surrounding blanks; `DataError` for one missing or there twice. `rules`: see `Ids`."""
+    return distinct_ids(path, place, _texts(path, place, column), rules)
+
+
+def distinct_ids(path: Origin, place: str, ids: Ids, rules: tuple[str, ...] = ()) -> Ids:
+    """The ids by these rules; `DataError` for one that is empty or there twice."""
+    made = _normalised(path, place, ids, rules)
+    _sorted(path, f"{place} ({in_words(rules)})" if rules else place, made)
+    return made
 
 
 def is_id(kind: pa.DataType) -> bool:
@@ -238,8 +314,29 @@ def is_id(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0) or is_text(kind))
 
 
-def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
-    if column.null_count:
+def _normalised(path: Origin, place: str, ids: Ids, rules: tuple[str, ...], lacks: bool = False) -> Ids:
+    """The ids by these rules; `DataError` for one of which they leave nothing, or as `normaliser`.
+
+    `lacks`: records may have none.
+    """
+    if not rules:
+        return ids
+    make, kind = normaliser(rules), pa.large_string()
+    parts = [pa.array(list(map(make, part.to_pylist())), kind) for part in _slices(ids.array)]
+    made = Ids(pa.chunked_array(parts, kind).combine_chunks(), rules)
+    held, left = (np.asarray(pc.binary_length(texts.array)) > 0 for texts in (ids, made))
+    gone = np.flatnonzero(held & ~left)
+    if len(gone) and not lacks:
+        more = f", nor of {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        raise DataError(
+            f"{path}: {row_name(path, int(gone[0]))}, {place}: {in_words(rules)} leaves nothing of the id{more}: "
+            "correct the cells, or list other rules"
+        )
+    return made
+
+
+def _texts(path: Origin, place: str, column: pa.ChunkedArray, lacks: bool = False) -> Ids:
+    if column.null_count and not lacks:
         index = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
     kind = column.type

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, takewhile
+from secrets import token_hex
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -255,7 +256,9 @@ def _mixed(columns: Sequence[pa.ChunkedArray]) -> bool:
 
 #: Seconds for a connection, and without a byte of an answer; attempts at one request.
 CONNECT_S, REQUEST_S, ATTEMPTS = 5.0, 20.0, 3
-_SCHEME = "s3://"
+SCHEME = "s3://"
+#: Bytes of an object that are in memory at a time while it is written, and most that a store moves.
+_PART, _MOST_MOVED = 8 << 20, 5 << 30
 T = TypeVar("T")
 
 
@@ -268,7 +271,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     from pyarrow import fs
 
     store = _store(endpoint)
-    key = place.removeprefix(_SCHEME).rstrip("/")
+    key = place.removeprefix(SCHEME).rstrip("/")
     bucket, _, below = key.partition("/")
     wild = next((at for at, part in enumerate(below.split("/")) if set(part) & set("*?[")), None)
     base = key if wild is None else "/".join([bucket, *below.split("/")[:wild]])
@@ -285,7 +288,41 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     pattern = None if wild is None else "/".join(below.split("/")[wild:])
     kept = [name for name in names if of_table(name, any_name) and (pattern is None or _matches(name, pattern))]
     check_number(place, kept, "has no" if wild is None else "matches no")
-    return [(name, _file(f"{_SCHEME}{base}/{name}", store, f"{base}/{name}")) for name in kept]
+    return [(name, _file(f"{SCHEME}{base}/{name}", store, f"{base}/{name}")) for name in kept]
+
+
+def store_whole(place: str, endpoint: str | None, content: pa.NativeFile, *, replace: bool) -> None:
+    """Write an object, which appears whole or, after an error, not at all. A part is in memory at a time.
+
+    It is written beside its key and moved in the store: what Arrow's writer has got when a process is interrupted
+    becomes an object.
+
+    Raises:
+        DataError: there is one and it is not to be replaced, the content is too long, or as of `stored_files`.
+    """
+    from pyarrow import fs
+
+    store, key = _store(endpoint), place.removeprefix(SCHEME)
+    folder, _, name = key.rpartition("/")
+    beside = f"{folder}/.{name}.{token_hex(8)}"
+    if content.size() > _MOST_MOVED:
+        raise DataError(f"{place}: an object store moves at most 5 GiB at once: send the rows to a database")
+
+    def put() -> None:
+        if not replace and store.get_file_info(key).type != fs.FileType.NotFound:
+            raise DataError(f"{place}: is there already: name another object, or say --existing replace")
+        with store.open_output_stream(beside, compression=None) as stream:
+            while part := content.read(_PART):
+                stream.write(part)
+                stream.flush()  # waits, so that no further part is read before this one is in the store
+        store.move(beside, key)
+
+    try:
+        asked(place, put)
+    except BaseException:
+        with suppress(OSError):
+            store.delete_file(beside)
+        raise
 
 
 def asked(place: str, request: Callable[[], T]) -> T:

@@ -91,17 +91,15 @@ class Source(ABC):
         table = self.read(wanted, text)
         return (table.slice(first, BATCH_ROWS) for first in range(0, table.num_rows, BATCH_ROWS))
 
-    def words_for_missing(self, names: list[str]) -> dict[str, int]:
+    def words_for_missing(self, _names: list[str]) -> dict[str, int]:
         """The cells of these columns that count as missing, and hold a word for it, such as NA; only if there are any.
 
         `DataError` if the source cannot be read.
         """
-        del names
         return {}
 
-    def cleared(self, names: Sequence[str]) -> list[str]:
+    def cleared(self, _names: Sequence[str]) -> list[str]:
         """Sentences about cells of these columns that the table's settings made missing, once all have been read."""
-        del names
         return []
 
     def count_rows(self) -> int | None:
@@ -138,12 +136,11 @@ class Source(ABC):
         """A cell of text as a number, as the source writes numbers; `ValueError` if it is none."""
         return number(cell, self.style)
 
-    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
+    def remedy(self, _trouble: Trouble, _content: Sequence[str | None]) -> str:
         """The settings of the table without which this trouble is, as a clause; empty if there are none.
 
         `content`: the cells in question, or the name of the column that is absent.
         """
-        del trouble, content
         return ""
 
 

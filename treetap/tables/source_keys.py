@@ -7,13 +7,16 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 
-from treetap.errors import ConfigError, DataError
-from treetap.strict import Strict, fitting, refuse, unshown
+from treetap.errors import ConfigError, DataError, refuse
+from treetap.strict import Strict, fitting, unshown
+from treetap.tables.normalised import checked as checked_rules
+from treetap.tables.normalised import rules_of
 from treetap.tables.number_styles import THOUSANDS
 
 #: Keys of other libraries and of the Python interface → the one that is meant here.
@@ -164,6 +167,10 @@ class SourceKeys(Strict):
     duplicates: Duplicates = "refuse"
     """Which record counts of several with one id: the "first" or the "last", by order of files and rows; or "refuse".
     """
+    normalise: Annotated[list[str] | dict[str, list[str]], BeforeValidator(checked_rules)] = []
+    """Rules that bring ids into one form, the same at all parties: "nfkc", "casefold", "strip", "e164:DE" (telephone
+    numbers of a country), "digits"; a list, or one for each id column by its name.
+    """
     _within: Path | None = PrivateAttr(None)
     _read_by: Callable[[SourceKeys], Any] | None = PrivateAttr(None)
 
@@ -202,18 +209,37 @@ class SourceKeys(Strict):
                 self.endpoint_override and not any(isinstance(place, str) for place in self.places),
                 "endpoint_override is of object stores, and no path begins with s3://: leave it out",
             ),
+            (self.normalise and not self.keys, "normalise is of ids, and rows are numbered: name the id column"),
             (
                 of_file and "deadline_s" in self.model_fields_set,
                 "deadline_s is of a database, whose uri is missing: leave it out",
             ),
         )
+        rules_of(self.keys, self.normalise)
         return self
+
+    @property
+    def id_keys(self) -> list[list[str]]:
+        """The columns of each key of ids, in the order in which keys are matched; mostly it is one."""
+        given: Any = getattr(self, "id", None) or []
+        names = [given] if isinstance(given, str) else given
+        return [key for key in names if isinstance(key, list)] or [list(names)]
 
     @property
     def keys(self) -> list[str]:
         """The id columns, in their order; none where rows are numbered."""
-        given = getattr(self, "id", None) or []
-        return [given] if isinstance(given, str) else list(given)
+        return list(dict.fromkeys(chain.from_iterable(self.id_keys)))
+
+    @property
+    def key_places(self) -> tuple[tuple[int, ...], ...]:
+        """The places among `keys` of each key's columns, where there are several keys; see `Ids`."""
+        keys = self.id_keys if len(self.id_keys) > 1 else []
+        return tuple(tuple(map(self.keys.index, key)) for key in keys)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Those of `normalise` by id column; none where no column has any."""
+        return rules_of(self.keys, self.normalise)
 
     @property
     def spared(self) -> list[str]:

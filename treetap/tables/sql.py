@@ -1,9 +1,11 @@
-"""Rows of a query or a table of PostgreSQL or SQLite, through ADBC (extra `sql`), which is imported for these alone.
+"""Rows of a query or a table of PostgreSQL, Flight SQL or SQLite, through ADBC (extra `sql`), imported for these alone.
 
-A query runs read-only, with a deadline here and at the server. What a driver says holds cells, names of users and
-hosts, so that no message and no log has any of it: an error is one of the sentences here. Rows of a query have no
-order: they are taken in that of their ids. What PostgreSQL's library, libpq, takes from further variables the URI says,
-or the table is refused.
+A query runs read-only (of Flight SQL the server decides that), with a deadline here and at the server. What a driver
+says holds cells, names of users and hosts, so that no message and no log has any of it: an error is one of the
+sentences here. Rows of a query have no order: they are taken in that of their ids. What PostgreSQL's library, libpq,
+takes from further variables the URI says, or the table is refused.
+
+Rows are also written, to PostgreSQL and Flight SQL, in one transaction.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.names import on_loopback
-from treetap.tables.cells import plain_type
+from treetap.tables.cells import kept_type, plain_type
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SQLITE, SourceKeys
 from treetap.usage import half_of_memory
@@ -34,15 +37,17 @@ T = TypeVar("T")
 CONNECT_S = 10.0
 #: SQLSTATE, or its first characters, the longest first.
 _STATES = {
+    "42P07": "there is such a table: name another one, or say --existing append or replace",
     "42P01": "there is no such table; write its name as the database spells it, SCHEMA.TABLE where it needs one",
     "42703": "there is no such column in the database",
-    "42501": "the database's user may not read that: have it granted SELECT",
+    "42501": "the database's user may not do that: have it granted SELECT to read, INSERT or CREATE to write",
     "42601": "the query is no correct SQL",
     "57014": "the query took longer than deadline_s: raise it, or make the query faster",
     "25006": "the query writes, and queries run read-only: leave the writing out",
     "3D000": "there is no such database",
     "28": "the database refuses the user or the password",
     "22": "a value cannot be converted or computed in the query: correct the query, or the rows",
+    "23": "a rule of the table (a key, a CHECK, NOT NULL) forbids a row",
     "53": "the database lacks connections, memory or disk: try again later",
     "57": "the database is shutting down",
     "08": "the connection to the database broke",
@@ -66,6 +71,7 @@ _PHRASES = (
     ("SSL", "TLS with the database fails: check sslmode and sslrootcert in the URI"),
     ("server closed the connection", "the connection to the database broke"),
     ("no such table", _STATES["42P01"]),
+    ("already exists", _STATES["42P07"]),
     ("no such column", _STATES["42703"]),
     ("syntax error", _STATES["42601"]),
     ("incomplete input", _STATES["42601"]),
@@ -75,8 +81,20 @@ _PHRASES = (
     ("unable to open", "the file cannot be read"),
     ("failed to open", "the file cannot be read"),
 )
+#: Of errors without these, a status of ADBC → the cause.
+_STATUS = {
+    "NOT_FOUND": _STATES["42P01"],
+    "NOT_IMPLEMENTED": "the database does not take rows in one transaction",
+    "TIMEOUT": _STATES["57014"],
+    "UNAUTHENTICATED": _STATES["28"],
+    "UNAUTHORIZED": _STATES["42501"],
+}
 _MISMATCH = re.compile(r"Type mismatch in column (\d+)")
-_SERVERS = ("postgresql://", "postgres://")
+_POSTGRESQL = ("postgresql://", "postgres://")
+_TLS = "grpc+tls://"
+_FLIGHT_SQL = ("grpc://", "grpc+tcp://", _TLS)
+#: Databases for whose ADBC driver there is no Python package.
+_NO_DRIVER = ("mysql://", "mariadb://")
 #: Variables of libpq that are read: a password need not stand in the URI.
 ALLOWED = ("PGPASSWORD", "PGPASSFILE")
 #: Variable of libpq → the keyword of the URI that it stands for; None of one without.
@@ -137,6 +155,18 @@ _LIBPQ = {
 _AS_TEXT = "CASE typeof({0}) WHEN 'real' THEN printf('%!.17g', {0}) ELSE CAST({0} AS TEXT) END AS {0}"
 _NUMERIC, _MONEY = b"numeric", b"money"
 _TYPE = b"POSTGRESQL:type"
+#: Type of `kept_type` → that of a new column.
+_COLUMN = {
+    pa.string(): "VARCHAR",
+    pa.bool_(): "BOOLEAN",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE PRECISION",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
+}
+#: Types of PostgreSQL that take rows as they are: others would read the same bytes as something else.
+_TAKEN = frozenset({b"text", b"varchar", b"int8", b"float8", b"bool", b"date", b"timestamp", b"timestamptz"})
 
 
 class Query(Source):
@@ -173,19 +203,31 @@ class Query(Source):
             column = column.cast(column.type.storage_type)
         return column.cast(pa.float64()) if declared == _NUMERIC and not as_text else column
 
-    def _within(self, work: Callable[[_Call], T]) -> T:
+    def write(self, schema: pa.Schema, parts: Iterator[pa.Table], existing: str) -> None:
+        """Have the table take these rows, all or none, a part in memory at a time.
+
+        `schema`: of types that `kept_type` gives. `existing`: what becomes of a table that is there: `refuse`,
+        `append`, or `replace`, of its rows. One that is not is created.
+
+        Raises:
+            DataError: as of `_within`, or the table is there and must not be, or its columns do not take the rows.
+        """
+        self._within(lambda call: call.insert(schema, parts, existing), writes=True)
+
+    def _within(self, work: Callable[[_Call], T], *, writes: bool = False) -> T:
         """The outcome of work on a connection of its own, which ends with it.
 
         Raises:
             DataError: the database refuses the connection or the query, or does not answer within the deadline.
         """
         outcome: Future[T] = Future()
-        call = _Call(self._keys)
+        call = _Call(self._keys, writes=writes)
 
         def run() -> None:
             try:
                 with call:
-                    outcome.set_result(work(call))
+                    done = work(call)
+                outcome.set_result(done)
             except BaseException as failure:  # noqa: BLE001 - raised below, in the caller's thread
                 outcome.set_exception(failure)
 
@@ -195,7 +237,9 @@ class Query(Source):
             return outcome.result(CONNECT_S + self._keys.deadline_s)
         except TimeoutError:
             call.give_up()
-            raise DataError(f"{self}: no answer within deadline_s = {self._keys.deadline_s:g} seconds") from None
+            raise DataError(
+                f"{self}: no answer within deadline_s = {self._keys.deadline_s:g} seconds{call.doubt}"
+            ) from None
         except DataError:
             raise
         except ImportError as missing:
@@ -203,37 +247,50 @@ class Query(Source):
         except Exception as failure:  # noqa: BLE001 - of a driver, whose message nothing may show
             cause = cause_of(failure)
             log.debug("%s: the driver raised %s", self, type(failure).__name__)
-            raise DataError(f"{self}: {cause}") from None
+            raise DataError(f"{self}: {cause}{call.doubt}") from None
 
 
 class _Call:
-    """One connection, read-only, and one query on it."""
+    """One connection, and one query on it, read-only, or the rows that it `writes`.
 
-    def __init__(self, keys: SourceKeys) -> None:
-        self._keys, self._over = keys, threading.Event()
+    Attributes:
+        doubt: while rows are committed, the end of an error's sentence.
+    """
+
+    def __init__(self, keys: SourceKeys, *, writes: bool) -> None:
+        self._keys, self._writes, self._over, self.doubt = keys, writes, threading.Event(), ""
         self._open: list[Any] = []  # database, connection and statement, as far as there are any
 
     def __enter__(self) -> _Call:
         uri = _resolved(self._keys)
         # not the drivers' `dbapi`, which imports data frames
+        self._of_postgresql, place = isinstance(uri, str) and not uri.startswith(_FLIGHT_SQL), tuple[Any, ...]()
         if isinstance(uri, Path):
+            if self._writes:
+                raise DataError(f"{self._keys.title}: rows are sent to PostgreSQL or Flight SQL, not to SQLite")
             if not uri.is_file():
                 raise DataError(f"{self._keys.title}: there is no such file")
-            driver, place = import_module("adbc_driver_sqlite"), f"{uri.absolute().as_uri()}?mode=ro"
+            driver, place = import_module("adbc_driver_sqlite"), (f"{uri.absolute().as_uri()}?mode=ro",)
+        elif self._of_postgresql:
+            driver, place = import_module("adbc_driver_postgresql"), (_with_deadlines(uri),)
+            check_environment(self._keys.title, *place)
         else:
-            driver, place = import_module("adbc_driver_postgresql"), _with_deadlines(uri)
-            check_environment(self._keys.title, place)
-            if unverified(uri):
-                log.warning("%s: its URI has no sslmode=verify-full: who answers is not checked", self._keys.title)
+            driver, place = import_module("adbc_driver_flightsql"), _of_flight(uri, self._keys.deadline_s)
+        if unverified(str(uri)):
+            log.warning(
+                "%s: its URI has neither sslmode=verify-full nor %s: who answers is not checked", self._keys.title, _TLS
+            )
         import adbc_driver_manager as manager
 
         try:
-            self._open.append(driver.connect(place))
+            self._open.append(driver.connect(*place))
             self._open.append(manager.AdbcConnection(self._open[0]))
             self._open.append(manager.AdbcStatement(self._open[1]))
-            if not isinstance(uri, Path):
+            if self._of_postgresql or self._writes:
                 self._open[1].set_autocommit(False)
-                self._update("SET TRANSACTION READ ONLY")
+            if self._of_postgresql:
+                if not self._writes:
+                    self._update("SET TRANSACTION READ ONLY")
                 self._update(f"SET LOCAL statement_timeout = {max(1, round(self._keys.deadline_s * 1000))}")
         except BaseException:
             self.__exit__()
@@ -271,6 +328,61 @@ class _Call:
                     raise TimeoutError
                 parts.append(batch)
             return pa.Table.from_batches(parts, reader.schema)
+
+    def insert(self, schema: pa.Schema, parts: Iterator[pa.Table], existing: str) -> None:
+        """As `Query.write`."""
+        faults: list[Exception] = []
+
+        def checked() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pylist([], schema)  # a driver takes one batch at least
+            try:
+                for part in parts:
+                    yield from part.to_batches()
+            except Exception as fault:  # noqa: BLE001 - raised below: a driver would leave its stream to the server open
+                faults.append(fault)
+
+        columns = ", ".join(f"{quoted(field.name)} {_COLUMN[field.type]}" for field in schema)
+        unless = "" if existing == "refuse" else "IF NOT EXISTS "
+        try:
+            self._update(f"CREATE TABLE {unless}{_rows(self._keys)} ({columns})")
+            self._check_columns(schema)
+            if existing == "replace":
+                self._update(f"DELETE FROM {_rows(self._keys)}")  # noqa: S608
+            self._take(pa.RecordBatchReader.from_batches(schema, checked()))
+            if faults or self._over.is_set():
+                raise next(iter(faults), TimeoutError())
+        except Exception:
+            with suppress(Exception):  # the connection may be gone, and the server's transaction with it
+                self._open[1].rollback()
+                self._open[1].set_autocommit(True)  # ends the transaction that the driver begins then
+            raise
+        self.doubt = "; the rows may be there all the same: look before they are sent again"
+        self._open[1].set_autocommit(True)  # commits, and begins no other
+
+    def _take(self, rows: pa.RecordBatchReader) -> None:
+        """Append rows in the transaction: by COPY; of Flight SQL, whose driver ingests outside of it, by INSERT."""
+        if self._of_postgresql:
+            *schema, table = (self._keys.table or "").split(".")
+            within = {"adbc.ingest.target_db_schema": schema[-1]} if schema else {}
+            target = {"adbc.ingest.target_table": table, "adbc.ingest.mode": "adbc.ingest.mode.append"}
+            self._statement.set_options(**target, **within)
+        else:
+            columns, cells = ", ".join(map(quoted, rows.schema.names)), ", ".join("?" for _ in rows.schema)
+            self._statement.set_sql_query(f"INSERT INTO {_rows(self._keys)} ({columns}) VALUES ({cells})")  # noqa: S608
+            self._statement.prepare()
+        self._statement.bind_stream(rows)
+        self._statement.execute_update()
+
+    def _check_columns(self, wanted: pa.Schema) -> None:
+        """Raise `DataError` unless the table has columns of these names that hold the same values."""
+        there = {field.name: field for field in self.schema(f"SELECT * FROM {_rows(self._keys)} LIMIT 0")}  # noqa: S608
+        for field in wanted:
+            held = there.get(field.name, pa.field("", pa.null()))
+            if kept_type(held.type) != field.type or (held.metadata or {}).get(_TYPE) not in (None, *_TAKEN):
+                raise DataError(
+                    f"{self._keys.title}: has no column {field.name!r} of {_COLUMN[field.type]}, as the rows have: "
+                    "change the table, or name another one"
+                )
 
     def _with_missing(self, wanted: list[str]) -> set[str]:
         """The columns of features of SQLite that have a text, maybe among numbers, which means a missing value."""
@@ -330,6 +442,20 @@ def _with_deadlines(uri: str) -> str:
     return f"{uri}{'&' if given else '?' if '?' not in uri else ''}{added}"
 
 
+def _of_flight(uri: str, deadline_s: float) -> tuple[str, dict[str, str]]:
+    """The address of a server of Flight SQL, and the driver's options.
+
+    `uri`: grpc+tls://USER:PASSWORD@HOST:PORT, or with a bearer's token alone in the place of the two.
+    """
+    scheme, _, rest = uri.partition("://")
+    login, _, address = rest.rpartition("@")
+    user, colon, password = map(unquote, login.partition(":"))
+    bearer = {"adbc.flight.sql.authorization_header": f"Bearer {user}"} if user else {}
+    timeouts = (f"adbc.flight.sql.rpc.timeout_seconds.{kind}" for kind in ("fetch", "query", "update"))
+    shown = {"username": user, "password": password} if colon else bearer
+    return f"{scheme}://{address}", dict.fromkeys(timeouts, str(deadline_s)) | shown
+
+
 def _rows(keys: SourceKeys) -> str:
     """The table or query from which a SELECT takes its rows."""
     if keys.table is not None:
@@ -351,23 +477,29 @@ def _resolved(keys: SourceKeys) -> str | Path:
     value = os.environ.get(name)
     if not value:
         raise DataError(f"{keys.title}: the environment variable {name} is not set")
-    if value.startswith(_SERVERS):
+    if value.startswith((*_POSTGRESQL, *_FLIGHT_SQL)):
         return value
+    if value.startswith(_NO_DRIVER):
+        raise DataError(
+            f"{keys.title}: {name} names MySQL, for which no Python package has an ADBC driver: treetap reads and "
+            "writes none; use PostgreSQL, Flight SQL or Parquet"
+        )
     file = Path(value.removeprefix(SQLITE))
     if value.startswith(SQLITE) and file.is_absolute():
         return file
     raise DataError(
-        f"{keys.title}: {name} holds no postgresql://USER@HOST/DATABASE, and no sqlite:FILE with an absolute path"
+        f"{keys.title}: {name} holds no postgresql://USER@HOST/DATABASE, no grpc+tls://USER@HOST:PORT, and no "
+        "sqlite:FILE with an absolute path"
     )
 
 
 def unverified(uri: str) -> bool:
-    """True for a server on another host whose certificate libpq would not check."""
+    """True for a server on another host whose certificate would not be checked."""
     try:
         host = urlsplit(uri).hostname
     except ValueError:  # libpq will refuse it
         return False
-    return bool(host) and not on_loopback(f"{host}:0") and "sslmode=verify-" not in uri
+    return bool(host) and not on_loopback(f"{host}:0") and not uri.startswith(_TLS) and "sslmode=verify-" not in uri
 
 
 def check_environment(title: str, uri: str) -> None:
@@ -403,4 +535,5 @@ def cause_of(failure: Exception) -> str:
             "missing value"
         )
     known = next((cause for phrase, cause in _PHRASES if phrase in said), None)
-    return known or f"the database cannot be read ({type(failure).__name__})"
+    known = known or _STATUS.get(getattr(getattr(failure, "status_code", None), "name", ""))
+    return known or f"the database does not do that ({type(failure).__name__})"

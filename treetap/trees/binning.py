@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Array, Floats, Ints
-from treetap.errors import DataError
+from treetap.errors import DataError, refuse
 from treetap.trees.candidates import Kind, Shape
 
 Codes = npt.NDArray[np.integer[Any]]
@@ -93,10 +93,11 @@ def fit(values: Array, max_bin: int, name: str = "feature", *, may_be_constant: 
     x = np.asarray(values, dtype=np.float64)
     absent = np.isnan(x)
     present, count = np.unique(x[~absent], return_counts=True)
-    if len(present) == 0 and not may_be_constant:
-        raise DataError(f"column {name!r} has no value at all: leave it out")
-    if np.isinf(present).any():
-        raise DataError(f"column {name!r} holds an infinite value: mark it missing or clip it")
+    refuse(
+        (len(present) == 0 and not may_be_constant, f"column {name!r} has no value at all: leave it out"),
+        (np.isinf(present).any(), f"column {name!r} holds an infinite value: mark it missing or clip it"),
+        kind=DataError,
+    )
     has_missing = bool(absent.any())
     if len(present) == 1 and not has_missing and not may_be_constant:
         raise DataError(f"column {name!r} is constant: leave it out")

@@ -14,6 +14,9 @@ of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)).
 
 α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`.
 
+Where two loss changes nearly tie `treetap.trees.exact_rule` decides, but for trees of several outputs, α, δ, bounded
+weights and noise.
+
 Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
 gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;
 a multi-output tree does not, it gives every output with H_k < min_child_weight gain 0 and weight 0.
@@ -44,8 +47,10 @@ the lowest column.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +58,7 @@ import numpy as np
 from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.candidates import DECREASING, INCREASING, NodeCandidates, PartitionRule, largest
 from treetap.trees.ensemble import ROOT
+from treetap.trees.exact_rule import ExactRule
 from treetap.trees.loss import UNIT, record_bounds
 from treetap.trees.params import BoostingParams
 
@@ -97,8 +103,7 @@ def node_gain(G: Floats, H: Floats, params: GainParams, within: Within | None = 
 
 def _counting(H: Floats, params: GainParams) -> Bools:
     """The outputs that are heavy enough to count."""
-    counts: Bools = (H > 0) & (params.min_child_weight <= H)
-    return counts
+    return (H > 0) & (params.min_child_weight <= H)
 
 
 def _shrunk(G: Floats, params: GainParams) -> Floats:
@@ -124,13 +129,13 @@ def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, wit
     G_L, H_L, n_L = open_sums(left, scale)
     G_R, H_R, n_R = open_sums(whole - left, scale)
     G, H, _ = open_sums(whole, scale)
-    least = params.min_child_weight
     change = (node_gain(G_L, H_L, params, within) + node_gain(G_R, H_R, params, within)) - node_gain(
         G, H, params, within
     )
     allowed = (n_L > 0) & (n_R > 0) & (H_L > 0).any(axis=-1) & (H_R > 0).any(axis=-1)
     if G.shape[-1] == 1:
-        allowed &= (H_L[..., 0] >= least) & (H_R[..., 0] >= least)
+        least = math.ceil(params.min_child_weight * UNIT)
+        allowed &= (left[..., 1] >= least) & ((whole - left)[..., 1] >= least)
     return np.where(allowed, change, -np.inf)
 
 
@@ -184,8 +189,19 @@ class BoostingCriterion:
         """Gain of every candidate, −∞ where it is not allowed: left (nodes, candidates, S), parent (nodes, S)."""
         return loss_changes(left, parent, self.scale, self.params)
 
+    def exact_rule(self, slots: int) -> ExactRule | None:
+        """The integers that decide between candidates; None: the options have no such form, and floats decide."""
+        params = self.params
+        if slots != 3 or params.reg_alpha or params.max_delta_step:
+            return None
+        unit, penalty = Fraction(self.scale) ** 2 / UNIT, params.penalty / UNIT
+        lightest = max(params.min_child_weight, 1 / UNIT) + min(params.reg_lambda, penalty)
+        inexact = abs(params.reg_lambda - penalty) / lightest
+        least = max(params.gamma, math.nextafter(LEAST_LOSS_CHANGE, 1.0))
+        return ExactRule(1, params.penalty, params.lightest_side, unit, False, least, inexact)
+
     def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
-        """The best split of one node, of each party's gains (candidates,), parties in tie order; or None for a leaf.
+        """The best split of one node by floats, of each party's gains (candidates,) in tie order; None for a leaf.
 
         The lowest party that has the best gain exactly, and all its candidates that have it, ascending: their owner
         takes its lowest.

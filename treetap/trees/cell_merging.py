@@ -134,8 +134,7 @@ class MergedBins(GlobalBins):
 
     def codes(self, node: int, rows: Ints) -> Codes:
         """Bin numbers (len(rows), columns): that of a merged bin is its cell's last one of present values."""
-        merged: Codes = self.merged(node)[np.arange(len(self._last)), self.all_codes[rows]]
-        return merged
+        return self.merged(node)[np.arange(len(self._last)), self.all_codes[rows]]
 
     def merged(self, node: int) -> Codes:
         """The bin whose number each bin of each column has in a node: (columns, bins)."""

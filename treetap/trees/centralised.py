@@ -178,9 +178,10 @@ def train(
 
     `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. `weights`: of the
     records (N,). `base`: a model of the same parties and bins from which training continues, with all of its trees.
-    `min_cell_records`: of feature parties, by name; the first party's own columns need none. `rounds`: those of the
-    training, of these labels and weights, before its first tree; if they measure further records, these are behind
-    those of the labels in all tables. `noised`: feature parties whose sums have noise, which is drawn elsewhere.
+    `min_cell_records`: of feature parties, by name, or `min_side_records` where instance spaces are withheld; the first
+    party's own columns need none. `rounds`: those of the training, of these labels and weights, before its first tree;
+    if they measure further records, these are behind those of the labels in all tables. `noised`: feature parties whose
+    sums have noise, which is drawn elsewhere.
     Raises ConfigError, or DataError if tables, labels, weights and base do not fit together.
     """
     params.validate()
@@ -207,12 +208,21 @@ def train(
         values, scale, sampled = rounds.derivatives(index)
         values, limit = withholding.counted(values, y, classes, sampled)
         bins = [
-            (name, bins_of(table, params.columns(index, name, len(table.features)), least.get(name, 0)))
+            (
+                name,
+                bins_of(
+                    table,
+                    params.columns(index, name, len(table.features)),
+                    0 if params.withheld else least.get(name, 0),
+                ),
+            )
             for name, table in tables
             if params.takes_part(index, name)
         ]
         alone, values = withholding.grows_alone(index), with_zeros(values, total)
-        tree = _begun(values, BoostingCriterion(scale, params), params, bins, index, limit, noised or {}, alone=alone)
+        tree = _begun(
+            values, BoostingCriterion(scale, params), params, bins, index, limit, noised or {}, least, alone=alone
+        )
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         rounds.add(finished, added)
         trees.append(finished)
@@ -241,6 +251,7 @@ def _begun(
     index: int,
     limit: InformationLimit | None,
     noised: Mapping[str, NoisedParty],
+    least: Mapping[str, int],
     *,
     alone: bool,
 ) -> GrowingTree:
@@ -254,6 +265,7 @@ def _begun(
         if name in noised:
             noise, drawn = noised[name]
             tree.expect_noise(place, noise, partial(drawn, index))
+        tree.least_sides[place] = least.get(name, 0) if params.withheld else 0
     return tree
 
 
@@ -323,7 +335,7 @@ def train_forest(
     """Train on the parties' raw columns, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
-    if they are not given; `withholding`: by the first party; `min_cell_records`: of feature parties, by name;
+    if they are not given; `withholding`: by the first party; `min_cell_records`: as for `train`;
     `rounds`: those of the training, which get every tree; if they measure further records, these are behind those of
     the labels in columns and `tables`; `noised`: feature parties whose sums have noise, drawn elsewhere.
 
@@ -362,12 +374,12 @@ def train_forest(
             if params.bins_per_node:
                 bins.append((name, NodeBins(block, kept, with_zeros(drawn, total), params.max_bin, len(y))))
             else:
-                bins.append((name, bins_of(table, kept, least.get(name, 0))))
+                bins.append((name, bins_of(table, kept, 0 if params.withheld else least.get(name, 0))))
         # Gini's own slots are the class counts that ID-LMID needs; a variance has to carry them beside its own.
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
         alone, values = withholding.grows_alone(index), with_zeros(values, total)
-        tree = _begun(values, criterion, params, bins, index, limit, noised or {}, alone=alone)
+        tree = _begun(values, criterion, params, bins, index, limit, noised or {}, least, alone=alone)
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         if rounds is not None:
             rounds.add(finished, added)

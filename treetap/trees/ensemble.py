@@ -65,7 +65,8 @@ class Tree:
     `splits` and `leaves` are what all parties know. A leaf at or below the root of a subtree in `local` has not its own
     weight but the value that this subtree gives to the record: see `treetap.trees.paths`. Roots of `local` do
     not lie below each other. `padded`: the depth of the full tree whose leaves the feature parties know in the place of
-    this tree's; 0: they know this tree's.
+    this tree's; 0: they know this tree's. `missing_left`: the nodes of other parties at which records go left
+    that the owner lacks, where the records of the training were the label holder's.
     """
 
     index: int
@@ -74,6 +75,7 @@ class Tree:
     leaves: tuple[Leaf, ...]
     local: tuple[Subtree, ...] = ()
     padded: int = 0
+    missing_left: tuple[int, ...] = ()
 
     @property
     def shown_leaves(self) -> list[int]:
@@ -89,8 +91,7 @@ class Tree:
 
     def to_dict(self) -> dict[str, Any]:
         """A structure of plain JSON types; json writes floats so that they read back exactly."""
-        plain = asdict(self)
-        return plain if self.padded else {name: value for name, value in plain.items() if name != "padded"}
+        return {name: value for name, value in asdict(self).items() if value or name not in ("padded", "missing_left")}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Tree:
@@ -105,6 +106,7 @@ class Tree:
                     Subtree(int(subtree["root"]), _splits(subtree), _leaves(subtree)) for subtree in stored["local"]
                 ),
                 padded=int(stored.get("padded", 0)),
+                missing_left=tuple(int(node) for node in stored.get("missing_left", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored tree: {error!r}") from error
@@ -180,8 +182,7 @@ def weights_at(leaves: Sequence[Leaf], nodes: Ints) -> Floats:
     numbers = np.array([leaf.node for leaf in leaves], dtype=np.int64)
     order = np.argsort(numbers)
     weights = np.array([leaf.weights for leaf in leaves], dtype=np.float64)
-    picked: Floats = weights[order][np.searchsorted(numbers[order], nodes)]
-    return picked
+    return weights[order][np.searchsorted(numbers[order], nodes)]
 
 
 def _splits(stored: Mapping[str, Any]) -> tuple[Split, ...]:

@@ -11,7 +11,8 @@ For classes this is the purity gain Σ_c n_L/n (n_L^c/n_L)² + n_R/n (n_R^c/n_R)
 (2023), that is the decrease of Gini impurity. For numbers it is the decrease of the variance, in units of scale².
 
 A split is kept if its gain is above `LEAST_GAIN`, which is more than rounding can make of 0: with labels of magnitude 1
-an error of step 3 stays below (K + 6) · 2^-52, under 1e-13 for 400 classes.
+an error of step 3 stays below (K + 6) · 2^-52, under 1e-13 for 400 classes. Where two gains, or one and 0, nearly tie
+`treetap.trees.exact_rule` decides, by exact gains of classes above 0; floats do so alone where sums have noise.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.trees.candidates import largest
+from treetap.trees.exact_rule import ExactRule
 from treetap.trees.loss import UNIT, check_classes, check_targets, power_of_two_scale
 from treetap.trees.params import ForestParams
 
@@ -98,8 +101,14 @@ class ForestCriterion:
         sides = n_l.astype(np.float64) / of * self.purity(left) + n_r.astype(np.float64) / of * self.purity(right)
         return np.where(allowed, sides - self.purity(whole), -np.inf)
 
+    def exact_rule(self, slots: int) -> ExactRule:
+        """The integers that decide between candidates."""
+        params, unit = self.params, Fraction(1, self.targets.largest**2)
+        least = math.nextafter(LEAST_GAIN, 1.0)
+        return ExactRule(slots - 1, params.penalty, params.lightest_side, unit, True, least)
+
     def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
-        """The lowest party with the largest gain, if that is above `LEAST_GAIN`."""
+        """By floats the lowest party with the largest gain, if that is above `LEAST_GAIN`."""
         best = largest(gains)
         return None if best is None or not best[2] > LEAST_GAIN else best[:2]
 

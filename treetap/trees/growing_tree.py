@@ -11,8 +11,9 @@ grows alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion, Monotone
 from treetap.trees.candidates import NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
+from treetap.trees.exact_rule import ExactRule
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.noised_sums import Criterion, Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
@@ -41,7 +43,8 @@ def with_zeros(values: Values, records: int) -> Values:
 class Choice:
     """The winner of a node: the party, all its tied candidates in their order, and their gain.
 
-    `lefts`: their left sums. `direction`: that of a monotone constraint of their columns, the same for all; 0: none.
+    `tied`: none of a party that alone knows its winner. `lefts`: their left sums. `direction`: that of a monotone
+    constraint of their columns, the same for all; 0: none.
     """
 
     node: int
@@ -90,9 +93,11 @@ class GrowingTree:
 
     Attributes:
         values, padded: the arguments.
+        lacking: by number of party, of those that lack records, the mask (N,) of these; its sums are without them.
         limited: True if other parties may not see all sets of records.
         monotone: the constraints of weights, once a party has any.
         frontier: the nodes to be compared, and `build` those of them to be summed.
+        least_sides: of numbers of parties, the fewest drawn records on a side of their splits.
         withdrawn: nodes whose best split is the label holder's own and breaks the limit: leaves for all others, which
             the label holder grows further alone.
     """
@@ -113,6 +118,7 @@ class GrowingTree:
     ) -> None:
         self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
         self._left_first, self.padded, self._stage = left_first, padded, 0
+        self.lacking: Mapping[int, Bools] = {}
         self._limit, self._width, self._root = limit, values.shape[1] if limit is None else limit.width, root
         self.limited = limit is not None
         drawn = values[:, self._width - 1] > 0
@@ -133,6 +139,7 @@ class GrowingTree:
         self._parents: dict[int, list[Ints]] = {}
         self.monotone: Monotone | None = None
         self._noised: dict[int, tuple[SumNoise, Drawn | None]] = {}
+        self.least_sides: dict[int, int] = {}
 
     def constrain(self, marks: Sequence[Ints | None]) -> None:
         """Set the marks of each party's candidates, before the first are compared.
@@ -158,6 +165,11 @@ class GrowingTree:
         """
         self._noised[party] = noise, drawn
         self.sum_both()
+
+    @property
+    def exact_rule(self) -> ExactRule | None:
+        """The integers by which candidates are compared; None where floats do it, by bounded weights or with noise."""
+        return None if self.monotone or self._noised else self._criterion.exact_rule(self._width)
 
     @property
     def asked(self) -> list[int]:
@@ -198,8 +210,8 @@ class GrowingTree:
         inner, last = sums[..., : self._width - 1], sums[..., self._width - 1]
         least, most = self._criterion.ranges(self._width)
         nodes = [self._root for _ in self.asked] if self._left_first else self.build
-        drawn = np.array([self.sums[node][self._width - 1] for node in nodes])[:, np.newaxis]
-        records = np.array([len(self.rows[node]) for node in nodes])[:, np.newaxis]
+        drawn = np.array([self.drawn(party, node) for node in nodes])[:, np.newaxis]
+        records = np.array([len(self.rows[node]) - len(self._lacked(party, node)) for node in nodes])[:, np.newaxis]
         rooms = np.zeros(self._width, dtype=np.int64)
         counts = np.clip(last, 0, drawn)[..., np.newaxis]
         if party in self._noised:
@@ -211,6 +223,35 @@ class GrowingTree:
         if impossible.any():
             node = self.asked[int(np.flatnonzero(impossible.any(axis=1))[0])]
             raise Malformed(f"sums of node {node} are such that no records of it can have them")
+
+    def with_lacked(self, sums: Ints, party: int, missing_left: slice) -> Ints:
+        """Left sums of a party at the nodes in `build`, with the records that it lacks on the side of missing values.
+
+        `missing_left`: the candidates by which these go left.
+        """
+        if party not in self.lacking:
+            return sums
+        whole = sums.copy()
+        for place, node in enumerate(self.build):
+            whole[place, missing_left] += self.values[self._lacked(party, node)].sum(axis=0)
+        return whole
+
+    def drawn(self, party: int, node: int) -> int:
+        """The number of a node's drawn records that a party has; 0 of a node that is not in the tree."""
+        if node not in self.sums:
+            return 0
+        last = self._width - 1
+        return int(self.sums[node][last] - self.values[self._lacked(party, node), last].sum())
+
+    def lacked_sums(self, party: int) -> Ints:
+        """Sums (len(asked), S) of the records of each node in `asked` that a party lacks."""
+        nodes = [node if node in self.build else None for node in self.asked]
+        return np.stack([self.values[self._lacked(party, node)].sum(axis=0) for node in nodes])
+
+    def _lacked(self, party: int, node: int | None) -> Rows:
+        """The records of a node that a party lacks; none where there is no node."""
+        rows = self.rows[self._root][:0] if node is None else self.rows[node]
+        return rows[self.lacking[party][rows]] if party in self.lacking else rows[:0]
 
     def take_candidates(self, by_party: Sequence[Ints], groups: Sequence[Sequence[range]]) -> None:
         """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow.
@@ -238,8 +279,9 @@ class GrowingTree:
         candidates = [self._candidates_of(node) for node in self.frontier]
         # All nodes of a stage at once, party by party: one call of the criterion costs little more than for one node.
         gains = [self._gains([of_node[party] for of_node in candidates], party) for party in range(len(self._groups))]
+        rule = self.exact_rule
         for i, node in enumerate(self.frontier):
-            if (choice := self._choice(node, candidates[i], [of_party[i] for of_party in gains])) is not None:
+            if (choice := self._choice(node, rule, candidates[i], [of_party[i] for of_party in gains])) is not None:
                 self._best[node] = choice
                 self._expansions.offer(node, choice.gain)
         self.choices = {}
@@ -248,11 +290,23 @@ class GrowingTree:
             # A child's best split may gain more than those that wait, so its candidates have to be compared first.
             if self._rules.one_by_one and self._may_open(self.choices[first]):
                 break
-        self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}
         return list(self.choices.values())
 
-    def _choice(self, node: int, candidates: Sequence[NodeCandidates], gains: Sequence[Floats]) -> Choice | None:
-        """The best split of a node by each party's candidates and their gains.
+    def take_owners(self, owners: Mapping[int, int]) -> list[Choice]:
+        """Have parties split nodes by candidates whose sums nobody opened; returns all splits, in their order.
+
+        `owners`: node of the frontier → number of a party other than the first, whose own candidates the others beat.
+        """
+        nothing = np.empty((0, self.values.shape[1]), dtype=np.int64)
+        won = {node: Choice(node, party, [], math.nan, nothing, 0) for node, party in owners.items()}
+        choices = self.choices | won
+        self.choices = {node: choices[node] for node in self.frontier if node in choices}
+        return list(self.choices.values())
+
+    def _choice(
+        self, node: int, rule: ExactRule | None, candidates: Sequence[NodeCandidates], gains: Sequence[Floats]
+    ) -> Choice | None:
+        """The best split of a node by each party's candidates and their gains, and by the tree's rule.
 
         None for a leaf, and for a node that is withdrawn.
         """
@@ -262,7 +316,7 @@ class GrowingTree:
                 gains = self._limit.forbid(gains, lefts, self.sums[node])
             except ValueError as fault:
                 raise Malformed(f"a party offered sums of node {node} that no records have") from fault
-        best = self._criterion.choose(gains)
+        best = self._criterion.choose(gains) if rule is None else rule.best(gains, lefts, self.sums[node])
         if best is None:
             return None
         party, tied = best
@@ -300,6 +354,9 @@ class GrowingTree:
         gains = self._criterion.gains(lefts, np.stack(totals))
         if party in self._noised:
             gains = fair_gains(gains, lefts, np.stack(totals), self._criterion, self._noised[party][0])
+        if least := self.least_sides.get(party):
+            counts, whole = lefts[..., -1], np.stack(totals)[:, -1:]
+            gains = np.where(np.minimum(counts, whole - counts) < least, -np.inf, gains)
         return list(gains)
 
     def _may_open(self, choice: Choice) -> bool:
@@ -308,21 +365,19 @@ class GrowingTree:
         children = [*choice.lefts, *(whole - choice.lefts)]
         return not self._rules.at_bottom(2 * choice.node) and any(self._may_be_split(sums) for sums in children)
 
-    def split(self, node: int, handle: int, left: Rows, *, of_all: bool = False) -> None:
-        """Carry out the choice of a node as its owner says; `Malformed` where the owner's children do not fit.
-
-        `of_all`: `left` holds records outside of the node too.
-        """
+    def split(self, node: int, handle: int, left: Rows) -> None:
+        """Carry out the choice of a node as its owner says; `Malformed` where the owner's children do not fit."""
         rows = self.rows[node]
         goes_left = np.zeros(len(self.values), dtype=bool)
         goes_left[left] = True
         within = goes_left[rows]
-        count = int(within.sum())
-        if not of_all and count != len(left):
+        if int(within.sum()) != len(left):
             raise Malformed(f"the children of node {node} hold records that never reached it")
-        if of_all and count in (0, len(rows)):
-            raise Malformed(f"the split of node {node}, which won, sends all of its records to one side")
         sums, choice = self.values[rows[within]].sum(axis=0), self.choices[node]
+        if not choice.tied:  # see `take_owners`; its sums are those of the left records
+            change = self._criterion.gains(sums[np.newaxis, np.newaxis], self.sums[node][np.newaxis])
+            shown = self._criterion.shown(float(change[0, 0]))
+            choice = self.choices[node] = replace(choice, lefts=sums[np.newaxis], gain=shown)
         noise, _ = self._noised.get(choice.party, (None, None))
         rooms = 0 if noise is None else np.array(noise.rooms)
         if not (np.abs(choice.lefts - sums) <= rooms).all(axis=-1).any():
@@ -353,6 +408,7 @@ class GrowingTree:
 
     def next_stage(self) -> None:
         """Move to the children of the splits just made: those that may be split, and those to be summed."""
+        self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}
         self.frontier, self.build = [], []
         self._stage += 1
         for node in self.choices:

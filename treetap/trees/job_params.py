@@ -115,9 +115,8 @@ class JobParams(ABC):
         """True for trees that split columns by sets of their categories: by it alone `AUTO` takes such encodings."""
         return False
 
-    def norms_batches(self, party: str) -> bool:
+    def norms_batches(self, _party: str) -> bool:
         """True if a party's part of a network normalises over the records of a batch."""
-        del party
         return False
 
     def absence(self, party: str) -> float:
@@ -143,9 +142,8 @@ class JobParams(ABC):
             return []
         return ["party_dropout must name the parties that its training named: predictions without a party rest on it"]
 
-    def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
+    def party_faults(self, _first: str, others: Sequence[str]) -> list[str]:
         """The faults of what is said by party, in a job of these; `first`: the label holder, if there is one."""
-        del first
         return [
             f"party_dropout names {name!r}, which is not a feature party of the job ({', '.join(others)})"
             for name in self.party_dropout

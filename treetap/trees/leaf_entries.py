@@ -24,7 +24,17 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.paths import GoesLeft, ValueTable, candidate_leaves, deciding, open_ways, paths, reaching, spare_bits
+from treetap.trees.paths import (
+    Decide,
+    GoesLeft,
+    ValueTable,
+    candidate_leaves,
+    deciding,
+    open_ways,
+    paths,
+    reaching,
+    spare_bits,
+)
 
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
@@ -157,9 +167,8 @@ class LeafEntries:
                 sums[kept[:, np.newaxis], self._place[entries[place]], outputs] += value
         return sums
 
-    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+    def spare(self, decide: Decide, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `paths.spare_bits`."""
-        decide = deciding(self._party, goes_left)
         bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._public.used_trees]
         return spare_bits(self._public, bits, _fraction_bits(self._public, self._away))
 

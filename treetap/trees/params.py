@@ -230,6 +230,16 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         return FewestDrawn(max(1, math.ceil(records)), max(2, math.ceil(2 * records)))
 
     @property
+    def penalty(self) -> int:
+        """λ in units of 2^-32, at least one of them: λ′ of `treetap.trees.exact_rule`."""
+        return max(1, round(self.reg_lambda * UNIT))
+
+    @property
+    def lightest_side(self) -> int:
+        """The least Σh of a side in units of 2^-32."""
+        return max(1, math.ceil(self.min_child_weight * UNIT))
+
+    @property
     def draws_records(self) -> bool:
         """True also if records are set aside, which are in no tree."""
         return self.subsample < 1 or self.sets_aside
@@ -331,6 +341,16 @@ class ForestParams(TreeParams):
     def objective(self) -> str:
         """The criterion."""
         return self.criterion
+
+    @property
+    def penalty(self) -> int:
+        """As in boosting; means have none."""
+        return 0
+
+    @property
+    def lightest_side(self) -> int:
+        """The fewest draws of a side."""
+        return self.min_samples_leaf
 
     @property
     def fewest_drawn(self) -> FewestDrawn:

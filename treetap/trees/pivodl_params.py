@@ -128,9 +128,8 @@ class PivodlParams(TreeParams):
         """Numbers that a leaf holds; every tree has all outputs."""
         return self.outputs(len(self.class_names))
 
-    def drawn(self, tree: int, records: int) -> Ints:
+    def drawn(self, _tree: int, records: int) -> Ints:
         """Ones (N,): every tree takes each record once."""
-        del tree
         return np.ones(records, dtype=np.int64)
 
     def faults(self) -> list[str]:

@@ -61,8 +61,7 @@ def happens(chance: float, count: int, seed: int, *path: str | int) -> Bools:
     """Events (count,) of this chance each, in [0, 1]: step 3."""
     if chance >= 1.0:
         return np.ones(count, dtype=bool)
-    drawn: Bools = words(count, seed, *path) < np.uint64(math.ceil(chance * 2.0**64))
-    return drawn
+    return words(count, seed, *path) < np.uint64(math.ceil(chance * 2.0**64))
 
 
 def smallest(count: int, n: int, seed: int, *path: str | int) -> Ints:

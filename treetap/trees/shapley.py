@@ -47,7 +47,15 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares, deciding_tree
 from treetap.trees.leaf_entries import binary_places
-from treetap.trees.paths import GoesLeft, candidate_bits, candidate_leaves, deciding, output_bits, paths, reaching
+from treetap.trees.paths import (
+    Decide,
+    GoesLeft,
+    candidate_bits,
+    candidate_leaves,
+    output_bits,
+    paths,
+    reaching,
+)
 
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.
@@ -268,7 +276,7 @@ class AttributionEntries:
         values: Floats = np.ldexp(sums.astype(np.float64), -self.fraction_bits) / self._ensemble.divisor
         return values.reshape(len(sums), len(self.players), self._outputs)
 
-    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
+    def spare(self, decide: Decide, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed all the sums together, and each player's alone: (n,).
 
         Each value is one more equation about the masks, besides the score's; that of a player concerns only the trees
@@ -279,10 +287,10 @@ class AttributionEntries:
         for tree in self._trees:
             groups[tree.outputs].append(tree)
 
-        own, margins = deciding(self._party, goes_left), []
+        margins = []
         for trees in groups.values():
             # The scores and every player's values are equations about the masks of the same trees: their bits add up.
-            bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in trees]
+            bits = [candidate_bits([candidate_leaves(tree, n, decide)]) for tree in trees]
             known = output_bits(trees, self.score_bits)
             for player in self.players:
                 places = [k for k, tree in enumerate(trees) if any(self._player(s) == player for s in tree.splits)]
@@ -357,8 +365,7 @@ class AttributionEntries:
                     columns = [column[player] + output for output in tree.outputs]
                     sums[:, target, columns] += part[:, term.place]
         np.rint(np.ldexp(sums, self.fraction_bits, out=sums), out=sums)
-        whole: Ints = sums.astype(np.int64)
-        return whole
+        return sums.astype(np.int64)
 
     def _masks(self, tree: Tree, goes_left: GoesLeft, n: int) -> dict[str, Bools]:
         """The candidate leaves of n records by each own player's splits in a tree (n, leaves)."""

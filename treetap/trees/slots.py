@@ -37,6 +37,10 @@ class Slots:
         if not self.widths or not all(1 <= width <= LARGEST_WIDTH for width in self.widths):
             raise PlaintextOverflow(f"slots need widths of 1 to {LARGEST_WIDTH} bits each, got {self.widths}")
 
+    def counting(self, records: int) -> Slots:
+        """The same with a slot behind them that counts up to so many records."""
+        return Slots((*self.widths, width_for(records, 1)))
+
     @property
     def bits(self) -> int:
         """Bits of one group of slots."""

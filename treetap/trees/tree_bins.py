@@ -66,8 +66,7 @@ class GlobalBins:
 
     def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
         """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
-        codes: Codes = self.all_codes[rows]
-        return codes
+        return self.all_codes[rows]
 
     def column(self, node: int, rows: Ints, feature: int) -> Codes:  # noqa: ARG002
         """Bin numbers (len(rows),) of one column alone."""

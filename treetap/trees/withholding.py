@@ -92,8 +92,7 @@ class InformationLimit:
         of_left, of_whole = self._counts(left), self._counts(whole[None])
         left_bound = node_bounds(of_left, self.totals).larger
         right_bound = node_bounds(of_whole - of_left, self.totals).larger
-        allowed: Bools = np.maximum(left_bound, right_bound) <= self.xi
-        return allowed
+        return np.maximum(left_bound, right_bound) <= self.xi
 
     def forbid(self, gains: Sequence[Floats], lefts: Sequence[Ints], whole: Ints) -> list[Floats]:
         """Algorithm 5, lines 2 to 4, for one node with the sums (S,).

@@ -25,7 +25,7 @@ import grpc.aio
 from treetap import errors, logs, version
 from treetap.errors import Refused, one_line, visible
 from treetap.names import NAME
-from treetap.wire.ports import Identity, Role
+from treetap.wire.ports import ORGANISATION, Identity, Role
 from treetap.wire.tls import NAME_KEY, CredentialSource, Insecure, Transport
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -83,6 +83,7 @@ class Callers:
             if not (told := _told(context, NAME_KEY)):
                 raise Refused(f"the caller shows no certificate, and no name in metadata {NAME_KEY}")
             logs.note(peer=told)
+            ORGANISATION.set(told)  # as `Insecure.organisation` is
             return told
         return self.shown(_certificate(context), *roles)
 
@@ -141,6 +142,7 @@ class Callers:
             raise Refused("the caller shows no certificate")
         caller = self.credentials.now().caller(certificate, roles[0] if roles else None)
         logs.note(peer=caller.name)
+        ORGANISATION.set(caller.organisation)
         return caller
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -144,6 +144,12 @@ def common_names(certificate: Named) -> list[str]:
     return [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
 
 
+def organisation(certificate: x509.Certificate) -> str:
+    """The organisation (O) of a certificate's subject; empty where it names none, or several."""
+    named = [str(it.value) for it in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    return named[0] if len(named) == 1 else ""
+
+
 def dns_names(certificate: Named) -> list[str]:
     """The DNS names among the alternative names of a certificate or a request."""
     shown = extension(certificate, x509.SubjectAlternativeName)
@@ -156,8 +162,8 @@ def ip_addresses(certificate: Named) -> list[str]:
     return [str(address) for address in shown.get_values_for_type(x509.IPAddress)] if shown else []
 
 
-def extension(certificate: Named, kind: type[_Extension]) -> _Extension | None:
-    """An extension of a certificate or a request, None where it has none of that kind; raises one of `UNREADABLE`."""
+def extension(certificate: Named | x509.CertificateRevocationList, kind: type[_Extension]) -> _Extension | None:
+    """An extension of a certificate, request or list, None without one; raises one of `UNREADABLE`."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
@@ -208,7 +214,7 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
         raise NoIdentity(f"the certificate of {name!r} has no role; {renewal}")
     for role in Role:
         if below == [(known := Identity(name, role)).dns]:
-            return known
+            return replace(known, organisation=organisation(certificate))
     shown = ", ".join(repr(host[:80]) for host in below[:4])
     raise NoIdentity(
         f"the certificate of {name!r} has other names below {DOMAIN} than one of its own: {shown}; {renewal}"

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from treetap.wire.v2 import control_pb2, exchange_pb2
 
 
+#: The organisation of who makes this task's call, by the certificate; empty: it does not say.
+ORGANISATION: ContextVar[str] = ContextVar("treetap_organisation", default="")
 #: Reserved for the names of roles: no certificate has another name below it.
 DOMAIN = "treetap.internal"
 
@@ -44,10 +47,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Identity:
-    """The name of a process and its role."""
+    """The name of a process and its role.
+
+    `organisation`: whose it is, by its certificate, which a dealer is admitted by; empty: it does not say. Whoever has
+    the name and the role is the process, whatever organisation it says.
+    """
 
     name: str
     role: Role
+    organisation: str = field(default="", compare=False)
 
     @property
     def dns(self) -> str:

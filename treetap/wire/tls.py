@@ -45,6 +45,7 @@ from treetap.wire.certificates import (
     identity,
     key_pem,
     open_key,
+    organisation,
     read_certificates,
     read_file,
     read_key,
@@ -105,6 +106,11 @@ class TlsFiles:
         if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
             raise ConfigError(f"{self.certificate}: {fault}")
         return identity(certificate).name
+
+    @property
+    def organisation(self) -> str:
+        """The organisation in the certificate; empty without one. Raises ConfigError where it cannot be read."""
+        return organisation(read_certificates(self.certificate)[0])
 
     def pair(self) -> tuple[x509.Certificate, PrivateKeyTypes]:
         """The certificate and its key. Raises ConfigError: one cannot be read, or they do not fit each other."""
@@ -235,6 +241,11 @@ class Insecure:
     def check(self, _expected_name: str | None, _role: Role | None = None) -> str:
         """As `TlsFiles.check`: the name. A warning in the log says that nothing was checked."""
         log.warning("insecure = true: no encryption, and any process on this host can use any name")
+        return self.name
+
+    @property
+    def organisation(self) -> str:
+        """The process's name: where nothing is checked each counts as one of its own."""
         return self.name
 
     def told(self) -> tuple[tuple[str, str], ...]:

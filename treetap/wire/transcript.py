@@ -37,7 +37,7 @@ from treetap.removed import STATE, removed
 from treetap.wire.certificates import read_certificates, read_lists
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signatures import Anchor, Heads
-from treetap.wire.v2.growth_pb2 import WonSplits
+from treetap.wire.v2.growth_pb2 import Children, WonSplits
 from treetap.wire.v2.transcript_pb2 import OwnAlignment, OwnSplit, OwnSums, OwnValues, TranscriptRecord
 
 #: Version of the format, which is raised with the protocol's too: records hold its messages.
@@ -195,6 +195,7 @@ OWN_STEPS: Mapping[type[Message], str] = {
     OwnValues: "own_values",
     OwnSums: "own_sums",
     WonSplits: "own_won",
+    Children: "own_left_sets",
 }
 _BELOW, _NAMED = 3, 10  # a state folder's parent has transcripts three levels below; how many of them are named
 
@@ -280,11 +281,10 @@ def open_message(record: TranscriptRecord) -> Message:
 
 
 def counted(record: TranscriptRecord) -> dict[str, int]:
-    """Bytes of the record's message by disclosure class, from the message itself.
+    """Bytes of the record's message, which can be opened, by disclosure class, from the message itself.
 
-    Raises Malformed for a message that cannot be opened, and where the record says something else.
+    Raises Malformed where the record says something else.
     """
-    open_message(record)
     by_class = bytes_by_class_of(record.message, message_class(record.message_type))
     if by_class != dict(record.bytes_by_class):
         raise Malformed(f"record {record.sequence}: its bytes by class are not those of its message")
@@ -350,6 +350,7 @@ def summarise(path: Path, ca: Path | None = None, revoked: Path | None = None) -
         records, last = records + 1, record.unix_nanos
         first = last if first is None else first
         try:
+            open_message(record)
             classes = counted(record)
             if record.message_type == OwnAlignment.DESCRIPTOR.full_name:
                 alignments.append(_own_rows(path, OwnAlignment.FromString(record.message)))

@@ -247,6 +247,7 @@ def test_settings_are_checked() -> None:
         FeatureSettings.read({"matched": 0})
 
 
+@pytest.mark.campaign
 def test_guesses_that_know_nothing_are_no_finding() -> None:
     """Of many columns some are guessed better than by their majority class, by chance, as others are worse."""
     draw, words = np.random.default_rng(0), list[str]()

@@ -76,6 +76,7 @@ def test_a_bottom_that_tells_the_class_is_completed(
     assert again == {way: first[way] for way in again}
 
 
+@pytest.mark.campaign
 def test_from_scratch_with_all_labels_is_a_strong_floor(
     planted: tuple[Inputs, np.ndarray[tuple[int], np.dtype[np.int64]], torch.nn.Module],
 ) -> None:

@@ -149,6 +149,7 @@ def test_links_are_of_the_sums_alone(benchmark: Any) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_brief_attack_is_a_floor_that_says_so(benchmark: Any) -> None:
     """Without least squares it has the differences of the whole one; with little work fewer passes, then trees."""
     opened, truth = small(benchmark, n_estimators=4)
@@ -171,6 +172,7 @@ def test_a_brief_attack_is_a_floor_that_says_so(benchmark: Any) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.campaign
 def test_columns_of_which_trees_draw_some_are_linked_too(benchmark: Any) -> None:
     """With half of the columns in each tree candidates come and go."""
     opened, truth = small(benchmark, 300, n_estimators=12, colsample_bytree=0.5)

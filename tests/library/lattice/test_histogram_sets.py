@@ -21,7 +21,7 @@ from tests.shards_here import ShardsHere
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_sets, histogram_shards
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
-from treetap.lattice.histogram_scheme import radices
+from treetap.lattice.histogram_scheme import added, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_shards import Shards
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES
@@ -49,7 +49,8 @@ class _Ends:
     async def opened(
         self, rows: Ints, codes: Ints, shapes: Sequence[Shape], order: Ints, noise: Ints | None = None
     ) -> Ints:
-        firsts, seconds = await self.sets.answer(rows, codes, shapes, order, noise)
+        plus = None if noise is None else added(self.holder.parameters, noise)
+        firsts, seconds = await self.sets.answer(rows, codes, shapes, order, plus)
         await self.holder.keep_second_halves("b", BytesIO(seconds), len(order))
         return await self.holder.open("b", firsts, len(order), QUERY)
 

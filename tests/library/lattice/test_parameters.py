@@ -20,7 +20,7 @@ from treetap.lattice.kernels import MaskedSum, Member, blinds
 from treetap.lattice.parameters import STATISTICAL_BITS, TOTAL_BITS, Parameters, plain_bits_for
 from treetap.lattice.scheme import LatticeKey, scheme_of
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
-from treetap.trees.paths import reachable
+from treetap.trees.paths import deciding, reachable
 
 T = 4_079_617  # a prime of 22 bits
 RNG = np.random.default_rng(5)
@@ -248,7 +248,7 @@ def test_the_margin_counts_what_the_sums_show():
     )
     model = Ensemble("reg:squarederror", 1, (0.0,), (tree,) * 3, 1)
     columns = NodeColumns(model, "a", T)
-    spare = columns.spare(lambda _: np.array([True, False]), 2)
+    spare = columns.spare(deciding("a", lambda _: np.array([True, False])), 2)
     bits = math.log2(FixedPoint([np.array([0.0, 1.0, 5.0])] * 3, T).span + 1)
     assert spare == pytest.approx([3 - bits, -bits])
     assert 21 < bits < 22

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from treetap.errors import DataError
 from treetap.tables import record_ids
-from treetap.tables.record_ids import Ids, ids_of, joined_id, sorted_keys
+from treetap.tables.normalised import joined_id
+from treetap.tables.record_ids import Ids, ids_of, sorted_keys
 
 #: Text that UTF-8 can encode.
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=30)

@@ -46,7 +46,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"quote": ";", "delimiter": ";"}, "delimiter and quote are both ';'"),
     # columns
     ({"id": ["name", "name"]}, "id names 'name' twice"),
-    ({"id": []}, "at least 1 item"),
+    ({"id": []}, "is a column, a list of columns"),
     ({"id": ["name", "a"]}, "column 'a' is the id or the label"),
     ({"id": ["name", "born"], "label": "born"}, "column 'born' cannot be both the id and the label"),
     ({"columns": ["w"], "label": "y", "weight": "w"}, "column 'w' is the id or the label or the weight"),

@@ -165,7 +165,7 @@ def test_a_user_without_rights(uri: str, monkeypatch: pytest.MonkeyPatch, caplog
     address = uri.partition("@")[2]
     with caplog.at_level(logging.DEBUG):
         monkeypatch.setenv("CLINIC", f"postgresql://guarded:{SECRET}@{address}")
-        assert "the database's user may not read that: have it granted SELECT" in fault("x", table="clinic.forbidden")
+        assert "the database's user may not do that: have it granted SELECT" in fault("x", table="clinic.forbidden")
         for login in (f"guarded:{SECRET}x", "guarded", f"nobody:{SECRET}"):
             monkeypatch.setenv("CLINIC", f"postgresql://{login}@{address}")
             assert "password" in fault("x", table="clinic.forbidden")
@@ -195,7 +195,8 @@ def test_deadlines(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("value", "said"),
     [
         (None, "the environment variable CLINIC is not set"),
-        ("mysql://u:geheim@h/d", "CLINIC holds no postgresql://USER@HOST/DATABASE"),
+        ("geheim://u:geheim@h/d", "CLINIC holds no postgresql://USER@HOST/DATABASE"),
+        ("mysql://u:geheim@h/d", "CLINIC names MySQL, for which no Python package has an ADBC driver"),
         ("sqlite:geheim.db", "and no sqlite:FILE with an absolute path"),
         ("postgresql://u:geheim@h:1/d?geheim=1", "the URI of the database is not correct"),
         ("postgresql://u:geheim@h.invalid/d", "the database's host name is unknown"),
@@ -289,6 +290,8 @@ print(loaded(uri={f"sqlite:{tmp_path / 't.db'}"!r}, table="t"))
         ("postgresql://u@[::1]/d", False),
         ("postgresql:///d?host=/run/postgresql", False),
         ("postgresql://u@[/d", False),
+        ("grpc://u:p@db.clinic.internal:1", True),
+        ("grpc+tls://u:p@db.clinic.internal:1", False),
     ],
 )
 def test_servers_whose_certificate_is_not_checked(uri: str, unchecked: bool) -> None:

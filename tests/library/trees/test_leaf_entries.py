@@ -14,7 +14,7 @@ from tests.library.trees.absent import scores_without
 from treetap.arrays import Bools
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries, entries_along
-from treetap.trees.paths import candidate_leaves, expected_guesses, open_ways, paths
+from treetap.trees.paths import candidate_leaves, deciding, expected_guesses, open_ways, paths
 
 HOLDER, *CHAIN = NAMES = ["holder", "b", "c", "d"]
 N = 24
@@ -246,5 +246,5 @@ def test_spare_bits_of_records_that_meet_few_leaves() -> None:
     """Each of 80 trees of another party leaves one bit; the label holder's own leave none; the sum's bits go off."""
     trees = [_stump((0.0, 0.5), "b" if k < 80 else HOLDER, k) for k in range(100)]
     entries = LeafEntries(_ensemble(trees, 1), HOLDER, ["b"])
-    spare = entries.spare(lambda _: np.array([True, False]), 2)
+    spare = entries.spare(deciding(HOLDER, lambda _: np.array([True, False])), 2)
     np.testing.assert_allclose(spare, 80 - np.log2(50 * 2.0**entries.fraction_bits + 1))

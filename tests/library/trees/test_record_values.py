@@ -13,7 +13,7 @@ from tests.library.trees.absent import scores_without
 from treetap.lattice.columns import NodeColumns, label_columns
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Subtree, Tree, cover_shares
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.paths import ValueTable, candidate_leaves, reachable
+from treetap.trees.paths import ValueTable, candidate_leaves, deciding, reachable
 
 #: Owners of splits: the holder of the values, who may have none, and others.
 OWNERS = (("holder", "b", "c"), ("b",), ("holder", "b", "c", "d"))
@@ -129,7 +129,8 @@ def test_entries_are_laid_out_by_the_public_trees_and_add_up_to_the_score(seed: 
         assert [(each.tree, each.outputs) for each in here] == [(each.tree, each.outputs) for each in there]
         assert [each.incoming.tolist() for each in here] == [each.incoming.tolist() for each in there]
         assert [each.outgoing.tolist() for each in here] == [each.outgoing.tolist() for each in there]
-    assert entries.spare(case.goes_left, N).tolist() == plain.spare(case.goes_left, N).tolist()
+    decide = deciding("holder", case.goes_left)
+    assert entries.spare(decide, N).tolist() == plain.spare(decide, N).tolist()
     values = entries.values(case.goes_left, N)
     kept = np.ones(values.shape[:2], dtype=bool)
     for tree, hop in zip(case.model.trees, entries.hops()[0], strict=True):
@@ -155,7 +156,8 @@ def test_columns_are_laid_out_by_the_public_trees_and_add_up_to_the_score(
     columns, plain = NodeColumns(case.model, "holder", T, case.public), NodeColumns(case.public, "holder", T)
     for member in case.chain:
         assert columns.ways(member) == plain.ways(member)
-    assert columns.spare(case.goes_left, N).tolist() == plain.spare(case.goes_left, N).tolist()
+    decide = deciding("holder", case.goes_left)
+    assert columns.spare(decide, N).tolist() == plain.spare(decide, N).tolist()
     base = np.zeros((2, N), dtype=np.int64)
     ways = {member: [way for tree in columns.ways(member) for way in tree] for member in case.chain}
     sums = np.zeros((2, N), dtype=np.int64)

@@ -31,7 +31,7 @@ from treetap.trees.centralised import CentralModel, Tables, train, train_forest
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
 from treetap.trees.leaf_entries import ERROR_BITS, SUM_BITS, Ints
 from treetap.trees.params import ForestParams
-from treetap.trees.paths import paths
+from treetap.trees.paths import deciding, paths
 from treetap.trees.shapley import AttributedHop, AttributionEntries, attributions, expected_score, masked_terms
 
 Floats = npt.NDArray[np.float64]
@@ -369,7 +369,7 @@ def test_bits_to_spare_count_every_value() -> None:
     trees = tuple(Tree(k, (0,), tree, leaves) for k in range(60))
     model = Ensemble("reg:squarederror", 2, (0.0,), trees, 1)
     entries = AttributionEntries(model, "a", ["b"], {0: "age"}, 0)
-    (spare,) = entries.spare(lambda _: np.array([True]), 1)
+    (spare,) = entries.spare(deciding("a", lambda _: np.array([True])), 1)
     # 60 bits of leaves; a score of 181 values; each player one of 361 steps of 2^-fraction_bits
     each = np.log2(360 * 2.0**entries.fraction_bits + 1)
     assert spare == pytest.approx(60 - np.log2(181) - 2 * each)
@@ -384,7 +384,7 @@ def test_a_player_of_one_tree_counts_by_itself() -> None:
     rest = [Tree(k, (0,), far, (Leaf(2, (1e-9,), 2.0), Leaf(3, (2e-9,), 2.0))) for k in range(1, 400)]
     model = Ensemble("reg:squarederror", 2, (0.0,), (first, *rest), 1)
     entries = AttributionEntries(model, "a", ["b"], {0: "age"}, 0)
-    (spare,) = entries.spare(lambda _: np.array([True]), 1)
+    (spare,) = entries.spare(deciding("a", lambda _: np.array([True])), 1)
     assert spare == pytest.approx(1 - np.log2(2 * 2 * 2.0**entries.fraction_bits + 1))
 
 

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from tests.certificates import certified
 from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Refused
+from treetap.ops.certs.requests import revoke
 from treetap.wire import tls
 from treetap.wire.certificates import belongs, key_pem, read_certificates, read_key, signed_by
 from treetap.wire.ports import Role

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from tests.certificates import role_of
 from tests.sockets import dialling, listening
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Incompatible, Refused, TreetapError, Unanswered, Unreachable
+from treetap.ops.certs.requests import revoke
 from treetap.party.server.services import register
 from treetap.wire import certificates, rpc
 from treetap.wire.callers import Callers

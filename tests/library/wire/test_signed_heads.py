@@ -17,9 +17,9 @@ import pytest
 from tests.certificates import certified
 from tests.commands.command import refused, treetap
 from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
-from treetap.commands.certs import requests
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
+from treetap.ops.certs import requests
 from treetap.wire.ports import Role
 from treetap.wire.signatures import Anchor
 from treetap.wire.tls import Insecure, TlsFiles, Transport

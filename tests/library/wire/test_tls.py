@@ -25,12 +25,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.sockets import listening
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import request, revoke, sign_request
 from treetap.errors import BadInput, ConfigError
+from treetap.ops.certs.requests import request, revoke, sign_request
 from treetap.process.config import Secret
 from treetap.wire.callers import Callers
-from treetap.wire.certificates import fingerprint, key_pem, read_key
-from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.certificates import fingerprint, identity, key_pem, read_key
+from treetap.wire.ports import ORGANISATION, Address, Identity, Role
 from treetap.wire.probe import say_hello
 from treetap.wire.tls import CredentialSource, TlsFiles
 
@@ -64,6 +64,27 @@ def test_an_issued_certificate_serves_both_ends_under_its_names(folder: Path) ->
     assert abs(first) < timedelta(seconds=10)
     assert abs(certificate.not_valid_after_utc - before - timedelta(days=30)) < timedelta(seconds=10)
     assert files.check("clinic-1") == files.check(None) == "clinic-1"
+
+
+@pytest.mark.parametrize("name", ["Trust Ltd", "Größte Bank, AG", ""])
+def test_the_authority_states_an_organisation(name: str, folder: Path, tmp_path: Path) -> None:
+    """In what it issues and what it signs; a process of another one is the same process."""
+    issued = issue(folder, "a", Role.PARTY, organisation=name)
+    made = request(tmp_path / "host", "b", Role.PARTY)
+    signed, _ = sign_request(made.request, Identity("b", Role.PARTY, name), folder)
+    shown = [identity(_load(path)) for path in (issued.certificate, signed)]
+    assert [it.organisation for it in shown] == [issued.organisation, name] == [name, name]
+    assert shown[0] == Identity("a", Role.PARTY, "another")
+    caller = Callers("me", issued).identity(signed.read_bytes())
+    assert (caller.organisation, ORGANISATION.get()) == (name, name)
+
+
+@pytest.mark.parametrize("name", [" ", "x" * 65, "a\nb"])
+def test_an_unusable_organisation_is_refused(name: str, folder: Path) -> None:
+    """Before anything is written."""
+    with pytest.raises(ConfigError, match=r"organisation .*: it must have 1 to 64 printable characters"):
+        issue(folder, "a", Role.PARTY, organisation=name)
+    assert not (folder / "a.key").exists()
 
 
 def test_private_keys_are_readable_by_their_owner_only(folder: Path) -> None:

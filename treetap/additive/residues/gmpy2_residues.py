@@ -34,8 +34,7 @@ class Gmpy2Residues:
     def read_factors(self, data: bytes, width: int) -> tuple[Batch, int]:
         return self.read(data, width)
 
-    def write_products(self, batch: Batch, factors: Places, width: int) -> bytes:
-        del factors
+    def write_products(self, batch: Batch, _factors: Places, width: int) -> bytes:
         return self.write(batch, width)
 
     def batch(self, numbers: Iterable[int]) -> Batch:

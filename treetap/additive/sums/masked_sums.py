@@ -25,7 +25,7 @@ from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed
-from treetap.process.together import together
+from treetap.process.together import ended, together
 from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, InWorkers
 
@@ -233,9 +233,7 @@ class MaskedBlock:
 
     async def close(self) -> None:
         """Release calls that are still under way."""
-        for task in self._pending:
-            task.cancel()
-        await asyncio.gather(*self._pending, return_exceptions=True)
+        await ended(self._pending)
 
     def _misfit(self) -> Malformed:
         width, entries = self._member._public.ciphertext_bytes, len(self._member.varying)

@@ -25,6 +25,7 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.joint_cells import plan
 from treetap.additive.sums.kernels import CandidateSums, Held, HeldTree
 from treetap.errors import Conflict, Malformed
+from treetap.process.together import ended
 from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine
@@ -147,9 +148,7 @@ class EncryptedSums(CandidateSums):
 
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""
-        for block in self._under_way:
-            block.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await ended(self._under_way)
         await super().close()
 
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:

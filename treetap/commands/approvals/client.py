@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from pydantic import model_validator
 
 from treetap.commands.ending import run
-from treetap.errors import BadInput, Conflict, UnknownJob
+from treetap.errors import BadInput, Conflict, UnknownJob, refuse
 from treetap.names import on_loopback
 from treetap.process.config import Process, Secret, with_typed
 from treetap.strict import Address as AddressText
@@ -51,13 +51,14 @@ class ConsoleConfig(Strict):
 
     @model_validator(mode="after")
     def _secured(self) -> ConsoleConfig:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key go together: name both, or none")
-        if self.certificate is None and not on_loopback(self.listen):
-            raise ValueError(
+        refuse(
+            ((self.certificate is None) != (self.key is None), "certificate and key go together: name both, or none"),
+            (
+                self.certificate is None and not on_loopback(self.listen),
                 f"listen = {self.listen!r} is no loopback address: name certificate and key, since the token and "
-                "all pages would go in plain text"
-            )
+                "all pages would go in plain text",
+            ),
+        )
         return self
 
 

@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from treetap.errors import BadInput, ConfigError, cannot
+from treetap.errors import BadInput, ConfigError, cannot, refuse
 from treetap.models.durable import append, make_ignored_folder, parse_json
-from treetap.names import KINDS, NAME
+from treetap.names import AUTHORITY_KEY, KINDS, NAME
 from treetap.process.config import Secret, typed
 from treetap.strict import Strict, load
 from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates, read_key
@@ -33,8 +33,10 @@ from treetap.wire.ports import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
 log = logging.getLogger(__name__)
-ISSUED, KEY = "issued.jsonl", "ca.key"
+ISSUED, KEY = "issued.jsonl", AUTHORITY_KEY
 BACKDATED = timedelta(minutes=5)  # clocks of two hosts differ
+#: Most characters of an organisation's name in a certificate (X.520).
+LONGEST_ORGANISATION = 64
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 _FILE = "authority.toml"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")  # of a DNS name
@@ -127,14 +129,16 @@ def issue(
     hosts: Sequence[str] = (),
     days: int = 365,
     ca_folder: Path | None = None,
+    organisation: str = "",
 ) -> TlsFiles:
     """Make ``name``'s certificate and key in ``folder``, signed by the authority in ``ca_folder`` (or ``folder``).
 
     ``hosts`` are DNS names and IP addresses under which other TLS clients reach the process. The certificate serves
-    both ends of a connection. Raises BadInput if a file exists already, ConfigError for an unusable name, host
-    or number of days, and for an authority that cannot be read or ends before the certificate would.
+    both ends of a connection. ``organisation``: whose the process is; empty: it does not say. Raises BadInput if a file
+    exists already, ConfigError for an unusable name, host or number of days, and for an
+    authority that cannot be read or ends before the certificate would.
     """
-    identity = process(name, role)
+    identity = process(name, role, organisation)
     files = TlsFiles((ca_folder or folder) / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
     refuse_existing(files.certificate, files.key)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -161,7 +165,7 @@ def sign(
             f"before a certificate of {days} days would; ask for fewer days or make a new authority"
         )
     authority, authority_key = open_authority(ca_folder, f"sign the certificate of {process}")
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, process.name)])
+    subject = subject_of(process)
     builder = (
         _builder(subject, authority.subject, public, last)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -177,15 +181,25 @@ def sign(
     return signed
 
 
-def process(name: str, role: Role) -> Identity:
-    """The identity of a process. Raises ConfigError for an unusable name."""
-    if not NAME.match(name):
-        raise ConfigError(f"name {name!r}: it must be 1 to 63 of a-z, 0-9 and '-', with no '-' at either end")
-    if name == "ca":
-        raise ConfigError("name 'ca': the authority's own files have this name")
-    if name in KINDS:
-        raise ConfigError(f"name {name!r}: in policies it means a kind of receivers; take another")
-    return Identity(name, role)
+def process(name: str, role: Role, organisation: str = "") -> Identity:
+    """The identity of a process. Raises ConfigError for an unusable name, of it or of its organisation."""
+    refuse(
+        (not NAME.match(name), f"name {name!r}: it must be 1 to 63 of a-z, 0-9 and '-', with no '-' at either end"),
+        (name == "ca", "name 'ca': the authority's own files have this name"),
+        (name in KINDS, f"name {name!r}: in policies it means a kind of receivers; take another"),
+        (
+            organisation and not (organisation.isprintable() and 0 < len(organisation.strip()) <= LONGEST_ORGANISATION),
+            f"organisation {organisation!r}: it must have 1 to {LONGEST_ORGANISATION} printable characters",
+        ),
+        kind=ConfigError,
+    )
+    return Identity(name, role, organisation)
+
+
+def subject_of(process: Identity) -> x509.Name:
+    """The subject of a process's certificate: its name, and its organisation if it states one."""
+    named = {NameOID.COMMON_NAME: process.name, NameOID.ORGANIZATION_NAME: process.organisation}
+    return x509.Name([x509.NameAttribute(kind, text) for kind, text in named.items() if text])
 
 
 def general_names(hosts: Sequence[str]) -> list[x509.GeneralName]:

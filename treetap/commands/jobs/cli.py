@@ -48,6 +48,7 @@ def train(
     or sends anything of its records.
     """
     from treetap.commands.jobs.job_file import JobFile
+    from treetap.protocols.job_spec import processes_of
     from treetap.protocols.registry import training
     from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
@@ -69,8 +70,7 @@ def train(
     with operating(operator, days) as client:
         asked = _permitted(client, requests)
         if check:
-            parties = [asked.spec.aggregator, *asked.spec.feature_parties]
-            _print_checked(client.check(asked), parties, as_json=as_json)
+            _print_checked(client.check(asked), processes_of(asked.spec), as_json=as_json)
             return
         name = client.submit(asked)
         _follow(client, name, detach=detach, as_json=as_json)

@@ -157,12 +157,21 @@ class Operator:
             look = f"treetap status {job}"
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
 
-    async def _ask(self, call: Callable[[rpc.JobsStub], Awaitable[M]], *, repeat: bool, as_is: bool = False) -> M:
+    async def _ask(
+        self,
+        call: Callable[[rpc.JobsStub], Awaitable[M]],
+        *,
+        repeat: bool,
+        as_is: bool = False,
+        reconnects: Reconnects | None = None,
+    ) -> M:
         """Call; with `repeat`, again for a bounded time while the coordinator runs but does not answer.
+
+        `reconnects`: counts that time, of a call that hears from it meanwhile.
 
         Texts of the answer, such as a party's error, are made visible unless `as_is`: they go to the operator's screen.
         """
-        dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), Reconnects(TIMEOUTS)
+        dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), reconnects or Reconnects(TIMEOUTS)
         try:
             while True:
                 try:
@@ -178,31 +187,28 @@ class Operator:
     async def _watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool]
     ) -> jobs_pb2.JobStatus:
-        dialer, reconnects = rpc.GrpcDialer(self._transport, TIMEOUTS), Reconnects(TIMEOUTS)
-        status = jobs_pb2.JobStatus()
-        try:
+        reconnects, status = Reconnects(TIMEOUTS), jobs_pb2.JobStatus()
+
+        async def follow(stub: rpc.JobsStub) -> jobs_pb2.JobStatus:
+            nonlocal status
+            statuses = joined(aiter(stub.Watch(jobs_pb2.JobName(job=job))))
             while True:
-                try:
-                    async with dialer.jobs(self._to) as stub:
-                        statuses = joined(aiter(stub.Watch(jobs_pb2.JobName(job=job))))
-                        while True:
-                            async with asyncio.timeout(TIMEOUTS.silence_s):
-                                status = visible_message(await anext(statuses), PATHS)
-                            reconnects.heard()
-                            await tell(on_status, status)
-                            if status.state not in UNDER_WAY or until(status):
-                                return status
-                except Unreachable as error:
-                    if await _again(error, dialer, reconnects):
-                        continue
-                    served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
-                    again = f"treetap {'status' if status.kind == 'align' else 'resume'} {job}"
-                    back = served if status.kind == "serve" else again
-                    raise Interrupted(f"{error}; when it is back: {back}") from None
+                async with asyncio.timeout(TIMEOUTS.silence_s):
+                    status = visible_message(await anext(statuses), PATHS)
+                reconnects.heard()
+                await tell(on_status, status)
+                if status.state not in UNDER_WAY or until(status):
+                    return status
+
+        try:
+            return await self._ask(follow, repeat=True, as_is=True, reconnects=reconnects)
+        except Unreachable as error:
+            served = f"{job} serves on by itself (see: treetap status {job}); treetap cancel {job} ends it"
+            again = f"treetap {'status' if status.kind == 'align' else 'resume'} {job}"
+            back = served if status.kind == "serve" else again
+            raise Interrupted(f"{error}; when it is back: {back}") from None
         except (TimeoutError, StopAsyncIteration):
             raise Interrupted(f"the coordinator sends no more status of {job}; see: treetap status {job}") from None
-        finally:
-            await dialer.close()
 
 
 async def _again(error: Unreachable, dialer: rpc.GrpcDialer, reconnects: Reconnects) -> bool:

@@ -11,10 +11,22 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get
 
 from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
 
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import BadInput, ConfigError, quoted
 from treetap.names import NAME, NAME_RULE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
-from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
+from treetap.protocols.job_spec import (
+    ALIGNMENTS,
+    DECIDES,
+    OPENED,
+    PRIVACY,
+    PRIVATE,
+    PUBLISHED,
+    SUMS,
+    WITHHELD,
+    check_spec,
+    privacy_of,
+    put_params,
+)
 from treetap.protocols.key_options import (
     BREAKABLE_BITS,
     KEY_FIELDS,
@@ -29,6 +41,7 @@ from treetap.protocols.key_options import (
     bits_per_second,
     key_faults,
 )
+from treetap.protocols.messages import INNER, JOINS
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import WHOLE, Name, Strict, faults_of
 from treetap.trees.job_params import JobParams
@@ -93,6 +106,11 @@ class JobOptions(Strict):
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
     """Kind of training: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
     """
+    privacy: Literal[PRIVACY] = PUBLISHED  # type: ignore[valid-type]
+    """What the parties learn of each other. "published": SecureBoost as in the paper. "withheld": feature parties get
+    no set of records. "private": nobody opens sums either, which needs a dealer. Boosting and forest. The word decides
+    `scheme` (but of "published"), `instance_spaces` and `sums`, which then need not be named.
+    """
     scheme: Literal[*SCHEMES, AUTO] = PAILLIER  # type: ignore[valid-type]
     """Scheme of the sums: "paillier" or "lattice" (many times as fast, a construction of its own; boosting and forest,
     native kernels at every party). Every policy must name it. "auto": of those that the policies name the cheaper, by
@@ -110,6 +128,14 @@ class JobOptions(Strict):
     """
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
     """Private set intersection, or tables in which all parties hold the same ids; digests of these are compared."""
+    join: Literal[JOINS] = INNER  # type: ignore[valid-type]
+    """Records: "inner", those that all parties have; or "left", all of the label holder, where the columns of a party
+    that lacks a record are missing. Boosting and forest; predictions by "interactive", "eini" and "eini-lattice".
+    """
+    sums: Literal[SUMS] = OPENED  # type: ignore[valid-type]
+    """Sums of split candidates: "opened" by the label holder; or "shared", so that it learns of each winner the owner
+    and the left set alone. Boosting and forest, with scheme = "lattice", instance_spaces = "withheld" and a dealer.
+    """
     base_model: Name | None = None
     """Boosting: continue from this published model of the same parties and tables; n_estimators counts further rounds.
     """
@@ -148,6 +174,33 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         """XGBoost's names first, of which some are not those of this table."""
         known = unknown_parameter(key)
         return super().about_unknown(key) if known is None else f"; {known}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _decided(cls, content: Any) -> Any:
+        """With the keys that the word decides; without one the word to which the keys come."""
+        if not isinstance(content, dict) or content.get("protocol", next(iter(TRAINING))) not in TRAINING:
+            return content
+        word = content.get("privacy")
+        if word is None:
+            word = privacy_of(*(content.get(key, usual) for key, usual in DECIDES[PUBLISHED].items()))
+            return content if word == PUBLISHED else {**content, "privacy": word}
+        if word not in PRIVACY:
+            return content
+        said, decided = f"privacy = {quoted(word)}", DECIDES[word]
+        protocol = content.get("protocol", next(iter(TRAINING)))
+        asked = {WITHHELD: {Feature.WITHHELD}, PRIVATE: {Feature.SHARED}}.get(word, set())
+        if rows := broken(TRAININGS, asked, protocol, training(protocol).capabilities):
+            raise ValueError("; ".join(map(str, rows)))
+        against = [
+            f"{key} = {quoted(str(content[key]))}"
+            for key, value in decided.items()
+            if content.get(key, value) not in ((value, AUTO) if key == "scheme" else (value,))
+        ]
+        if against:
+            *most, last = decided
+            raise ValueError(f"{said} decides {', '.join(most)} and {last}: remove {' and '.join(against)}")
+        return content if word == PUBLISHED else {**content, **decided}
 
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
@@ -203,11 +256,20 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             raise ConfigError(faults[0])
         return made
 
+    def with_privacy(self, word: str) -> Self:
+        """The same job by another word. Raises ValidationError for one that it cannot have."""
+        of_lattice = {"key_bits", "obfuscation"} if "scheme" in DECIDES[word] else set[str]()
+        given = self.model_dump(exclude_unset=True, exclude={"privacy", *DECIDES[word], *of_lattice})
+        job: Self = type(self).model_validate({**given, "privacy": word})
+        return job
+
     def params(self) -> JobParams:
         """The model's parameters."""
         return training(self.protocol).params(**self._given(), seed=self.seed, missing=self.missing)
 
-    def spec(self, aggregator: str, others: list[str], table: str, eval_table: str = "") -> setup_pb2.JobSpec:
+    def spec(
+        self, aggregator: str, others: list[str], table: str, eval_table: str = "", dealer: str = ""
+    ) -> setup_pb2.JobSpec:
         """The job as it goes to the coordinator; the aggregator is the label holder, if there is one."""
         spec = setup_pb2.JobSpec(
             table=table,
@@ -215,7 +277,10 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             aggregator=aggregator,
             feature_parties=others,
             alignment=self.alignment,
+            join="" if self.join == INNER else self.join,
             base_model=self.base_model or "",
+            dealer=dealer,
+            sums=self.sums,
         )
         if training(self.protocol).grows_trees:
             spec.scheme, spec.key_bits, spec.obfuscation = self.scheme, self.key.bits, self._obfuscation
@@ -257,6 +322,10 @@ class JobTableOfFederation(JobTable):
     """The other parties, in the order in which ties go to them; required but for "pivodl"."""
     parties: list[Name] | None = None
     """PIVODL, required: all parties, 2 to 10, in the order in which ties go to them."""
+    dealer: Name | None = None
+    """With privacy = "private": the process that deals their randomness. Its organisation is none of the parties', and
+    the policies of all name it under `dealers`.
+    """
     table: str = "train"
     """The name under which every party's file lists the table."""
     records: Annotated[int, Field(ge=1)] | None = None
@@ -317,7 +386,7 @@ class JobFile(Strict):
         """The job as it is sent to the coordinator; `job`: one that its own may become."""
         job = self.job if job is None else job
         first, *others = job.in_order or [""]
-        return job.spec(first, others, job.table, job.eval_table or "")
+        return job.spec(first, others, job.table, job.eval_table or "", job.dealer or "")
 
 
 #: Other names of parameters → what to write.

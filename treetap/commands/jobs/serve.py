@@ -90,6 +90,10 @@ def serve(
     asked: ModelOptions,
     operator: OperatorFile = DEFAULT_OPERATOR,
     days: Days = DEFAULT_DAYS,
+    look_up: Annotated[
+        bool, typer.Option(help="Also answer about records that the label holder's table lacks: docs/serving.md.")
+    ] = False,
+    reasons: Annotated[bool, typer.Option("--reasons", help="Clients may ask for the reasons of scores.")] = False,
     detach: Annotated[bool, typer.Option(help="Exit when it serves; treetap cancel JOB ends it.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Once it serves, print job and address as JSON and nothing else.")
@@ -104,7 +108,7 @@ def serve(
         from treetap.commands.ending import ENDED, as_ctrl_c
         from treetap.protocols.prediction import predict_request
 
-        job = client.predict(predict_request(**asdict(asked), serve=True))
+        job = client.predict(predict_request(**asdict(asked), serve=True, look_up=look_up, reasons=reasons))
         with as_ctrl_c(signal.SIGTERM, signal.SIGHUP) as came:
             try:
                 status = _watch(client, job, detach=detach, as_json=as_json)

@@ -121,10 +121,8 @@ def print_model(described: Json) -> None:
                 terminal.out.print(text(f"{name.replace('_', ' ')}: {_shown(line)}"), soft_wrap=True)
     for title, rows in described.get("importance", {}).items():
         if rows:
-            table = terminal.table(title.replace("_", " "), *(key for key in rows[0] if key != "name"))
-            for row in rows:
-                table.add_row(*(text(_shown(value)) for value in row.values()))
-            terminal.out.print(table)
+            heads = (title.replace("_", " "), *(key for key in rows[0] if key != "name"))
+            terminal.print_table(heads, (map(_shown, row.values()) for row in rows))
 
 
 def _shown(value: Any) -> str:

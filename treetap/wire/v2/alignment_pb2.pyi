@@ -115,19 +115,23 @@ class AlignmentResult(google.protobuf.message.Message):
 
     COUNTED_IDS_FIELD_NUMBER: builtins.int
     WRITTEN_ROWS_FIELD_NUMBER: builtins.int
+    AGREED_IDS_FIELD_NUMBER: builtins.int
     @property
     def counted_ids(self) -> Global___CountedIds: ...
     @property
     def written_rows(self) -> Global___WrittenRows: ...
+    @property
+    def agreed_ids(self) -> Global___AgreedIds: ...
     def __init__(
         self,
         *,
         counted_ids: Global___CountedIds | None = ...,
         written_rows: Global___WrittenRows | None = ...,
+        agreed_ids: Global___AgreedIds | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["counted_ids", b"counted_ids", "result", b"result", "written_rows", b"written_rows"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["counted_ids", b"counted_ids", "result", b"result", "written_rows", b"written_rows"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["counted_ids", "written_rows"] | None: ...
+    def HasField(self, field_name: typing.Literal["agreed_ids", b"agreed_ids", "counted_ids", b"counted_ids", "result", b"result", "written_rows", b"written_rows"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agreed_ids", b"agreed_ids", "counted_ids", b"counted_ids", "result", b"result", "written_rows", b"written_rows"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["counted_ids", "written_rows", "agreed_ids"] | None: ...
 
 Global___AlignmentResult: typing_extensions.TypeAlias = AlignmentResult
 
@@ -200,7 +204,8 @@ Global___CompareDigests: typing_extensions.TypeAlias = CompareDigests
 
 @typing.final
 class BlindIds(google.protobuf.message.Message):
-    """---- control plane: psi; the step's stage numbers the turns (treetap/protocols/alignment.py) ----
+    """---- control plane: psi; the step's round numbers the key of ids, its stage the turns
+    (treetap/protocols/alignment.py) ----
 
     Hash the own ids to group elements, raise them to the own exponent, shuffle.
     """
@@ -322,6 +327,23 @@ class AgreeIds(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___AgreeIds: typing_extensions.TypeAlias = AgreeIds
+
+@typing.final
+class AgreedIds(google.protobuf.message.Message):
+    """Whether the label holder's table has another key, which aligns the records that no key before has matched."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ANOTHER_KEY_FIELD_NUMBER: builtins.int
+    another_key: builtins.bool
+    def __init__(
+        self,
+        *,
+        another_key: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["another_key", b"another_key"]) -> None: ...
+
+Global___AgreedIds: typing_extensions.TypeAlias = AgreedIds
 
 @typing.final
 class OpenPreview(google.protobuf.message.Message):
@@ -471,21 +493,34 @@ class RecordDigest(google.protobuf.message.Message):
 
     DIGEST_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
+    NORMALISE_FIELD_NUMBER: builtins.int
+    KEYS_FIELD_NUMBER: builtins.int
     digest: builtins.bytes
     records: builtins.int
+    @property
+    def normalise(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """As in AlignmentKey."""
+
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
         self,
         *,
         digest: builtins.bytes = ...,
         records: builtins.int = ...,
+        normalise: collections.abc.Iterable[builtins.str] | None = ...,
+        keys: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "keys", b"keys", "normalise", b"normalise", "records", b"records"]) -> None: ...
 
 Global___RecordDigest: typing_extensions.TypeAlias = RecordDigest
 
 @typing.final
 class BlindedIds(google.protobuf.message.Message):
-    """Part of a list of blinded identifiers: group elements side by side. Their total number shows."""
+    """Part of a list of blinded identifiers: group elements side by side. Their total number shows. Of ids with several keys
+    a list for each, of the records that no key before has matched: so both parties learn by which key a record matches,
+    and how many records of the other one lack a key or share it.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -514,17 +549,31 @@ class AlignmentKey(google.protobuf.message.Message):
 
     KEY_FIELD_NUMBER: builtins.int
     ASKS_FIELD_NUMBER: builtins.int
+    NORMALISE_FIELD_NUMBER: builtins.int
+    KEYS_FIELD_NUMBER: builtins.int
     key: builtins.bytes
     """In the encoding of edwards25519; empty where the sender's arithmetic makes no proofs."""
     asks: builtins.bool
     """The sender's policy asks for a proof of the list that it gets back."""
+    @property
+    def normalise(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The rules of each id column of the sender's table, by its configuration, which every party has alike; of several keys
+        those of each one's columns.
+        """
+
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """How many columns each of several keys has, by that configuration, which every party has alike."""
+
     def __init__(
         self,
         *,
         key: builtins.bytes = ...,
         asks: builtins.bool = ...,
+        normalise: collections.abc.Iterable[builtins.str] | None = ...,
+        keys: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["asks", b"asks", "key", b"key"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asks", b"asks", "key", b"key", "keys", b"keys", "normalise", b"normalise"]) -> None: ...
 
 Global___AlignmentKey: typing_extensions.TypeAlias = AlignmentKey
 
@@ -582,13 +631,23 @@ class LeastCount(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RECORDS_FIELD_NUMBER: builtins.int
+    NORMALISE_FIELD_NUMBER: builtins.int
+    KEYS_FIELD_NUMBER: builtins.int
     records: builtins.int
+    @property
+    def normalise(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """As in AlignmentKey."""
+
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
         self,
         *,
         records: builtins.int = ...,
+        normalise: collections.abc.Iterable[builtins.str] | None = ...,
+        keys: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["keys", b"keys", "normalise", b"normalise", "records", b"records"]) -> None: ...
 
 Global___LeastCount: typing_extensions.TypeAlias = LeastCount
 

@@ -65,7 +65,7 @@ class TreeParams(google.protobuf.message.Message):
     seed: builtins.int
     instance_spaces: builtins.str
     """"sent": feature parties get the records of the nodes that are to be split. "withheld": they get no set of records; then
-    there are neither SampledRecords nor InstanceSpaces, and the owner of a split answers for all records.
+    there are neither SampledRecords nor InstanceSpaces, and left bits of a split come by oblivious transfer.
     """
     pad_trees: builtins.bool
     """Of every tree the nodes of a full tree are built and its leaf paths sent, whatever the tree has."""
@@ -111,6 +111,9 @@ class GrowthStep(google.protobuf.message.Message):
     APPLY_SPLITS_FIELD_NUMBER: builtins.int
     RELAY_CHILDREN_FIELD_NUMBER: builtins.int
     STORE_TREE_FIELD_NUMBER: builtins.int
+    CHOOSE_SHARES_FIELD_NUMBER: builtins.int
+    DEAL_FIELD_NUMBER: builtins.int
+    DEAL_AGAIN_FIELD_NUMBER: builtins.int
     @property
     def begin_tree(self) -> Global___BeginTree: ...
     @property
@@ -123,6 +126,12 @@ class GrowthStep(google.protobuf.message.Message):
     def relay_children(self) -> Global___RelayChildren: ...
     @property
     def store_tree(self) -> Global___StoreTree: ...
+    @property
+    def choose_shares(self) -> Global___ChooseShares: ...
+    @property
+    def deal(self) -> Global___Deal: ...
+    @property
+    def deal_again(self) -> Global___DealAgain: ...
     def __init__(
         self,
         *,
@@ -132,10 +141,13 @@ class GrowthStep(google.protobuf.message.Message):
         apply_splits: Global___ApplySplits | None = ...,
         relay_children: Global___RelayChildren | None = ...,
         store_tree: Global___StoreTree | None = ...,
+        choose_shares: Global___ChooseShares | None = ...,
+        deal: Global___Deal | None = ...,
+        deal_again: Global___DealAgain | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "store_tree"] | None: ...
+    def HasField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_shares", b"choose_shares", "choose_splits", b"choose_splits", "deal", b"deal", "deal_again", b"deal_again", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_shares", b"choose_shares", "choose_splits", b"choose_splits", "deal", b"deal", "deal_again", b"deal_again", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "store_tree", "choose_shares", "deal", "deal_again"] | None: ...
 
 Global___GrowthStep: typing_extensions.TypeAlias = GrowthStep
 
@@ -202,9 +214,44 @@ class BuildHistograms(google.protobuf.message.Message):
 Global___BuildHistograms: typing_extensions.TypeAlias = BuildHistograms
 
 @typing.final
+class Deal(google.protobuf.message.Message):
+    """Dealer, where sums are shared: draw the randomness with which the splits of this stage are chosen, and send each party of
+    each pair its part.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """As in BuildHistograms."""
+
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+
+Global___Deal: typing_extensions.TypeAlias = Deal
+
+@typing.final
+class DealAgain(google.protobuf.message.Message):
+    """Dealer, while the splits are chosen: draw anew for pairs that have opened what was dealt to them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DealAgain: typing_extensions.TypeAlias = DealAgain
+
+@typing.final
 class ChooseSplits(google.protobuf.message.Message):
-    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage. If no other party
-    has won a node, go on as RelayChildren, with its answer.
+    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage. With instance spaces
+    withheld, send the owners of the others the choices of left bits. If no other party has won a node, go on as
+    RelayChildren, with its answer.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -214,6 +261,20 @@ class ChooseSplits(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___ChooseSplits: typing_extensions.TypeAlias = ChooseSplits
+
+@typing.final
+class ChooseShares(google.protobuf.message.Message):
+    """Feature party, where sums are shared, while the label holder does ChooseSplits: take the dealer's randomness, and find
+    with the label holder which of its candidates have won.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ChooseShares: typing_extensions.TypeAlias = ChooseShares
 
 @typing.final
 class ChosenSplits(google.protobuf.message.Message):
@@ -374,6 +435,14 @@ class GrowthBody(google.protobuf.message.Message):
     CHOSEN_PARTITIONS_FIELD_NUMBER: builtins.int
     WON_SPLITS_FIELD_NUMBER: builtins.int
     ENCRYPTED_WORDS_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
+    CHAMPION_SHARE_FIELD_NUMBER: builtins.int
+    WINNER_SHARES_FIELD_NUMBER: builtins.int
+    LEFT_CHOICES_FIELD_NUMBER: builtins.int
+    DEALT_SIZES_FIELD_NUMBER: builtins.int
+    CORRELATIONS_FIELD_NUMBER: builtins.int
+    OPENED_PAIRS_FIELD_NUMBER: builtins.int
+    DEALT_AGAIN_FIELD_NUMBER: builtins.int
     @property
     def sampled_records(self) -> Global___SampledRecords: ...
     @property
@@ -390,6 +459,24 @@ class GrowthBody(google.protobuf.message.Message):
     def won_splits(self) -> Global___WonSplits: ...
     @property
     def encrypted_words(self) -> Global___EncryptedWords: ...
+    @property
+    def shares(self) -> Global___Shares: ...
+    @property
+    def champion_share(self) -> Global___ChampionShare: ...
+    @property
+    def winner_shares(self) -> Global___WinnerShares: ...
+    @property
+    def left_choices(self) -> Global___LeftChoices: ...
+    @property
+    def dealt_sizes(self) -> Global___DealtSizes: ...
+    @property
+    def correlations(self) -> Global___Correlations: ...
+    @property
+    def opened_pairs(self) -> Global___OpenedPairs: ...
+    @property
+    def dealt_again(self) -> Global___Correlations:
+        """In the place of those that were opened."""
+
     def __init__(
         self,
         *,
@@ -401,10 +488,18 @@ class GrowthBody(google.protobuf.message.Message):
         chosen_partitions: Global___ChosenPartitions | None = ...,
         won_splits: Global___WonSplits | None = ...,
         encrypted_words: Global___EncryptedWords | None = ...,
+        shares: Global___Shares | None = ...,
+        champion_share: Global___ChampionShare | None = ...,
+        winner_shares: Global___WinnerShares | None = ...,
+        left_choices: Global___LeftChoices | None = ...,
+        dealt_sizes: Global___DealtSizes | None = ...,
+        correlations: Global___Correlations | None = ...,
+        opened_pairs: Global___OpenedPairs | None = ...,
+        dealt_again: Global___Correlations | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits", "encrypted_words"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "champion_share", b"champion_share", "children", b"children", "chosen_partitions", b"chosen_partitions", "correlations", b"correlations", "dealt_again", b"dealt_again", "dealt_sizes", b"dealt_sizes", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "left_choices", b"left_choices", "opened_pairs", b"opened_pairs", "sampled_records", b"sampled_records", "shares", b"shares", "winner_shares", b"winner_shares", "won_splits", b"won_splits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "champion_share", b"champion_share", "children", b"children", "chosen_partitions", b"chosen_partitions", "correlations", b"correlations", "dealt_again", b"dealt_again", "dealt_sizes", b"dealt_sizes", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "left_choices", b"left_choices", "opened_pairs", b"opened_pairs", "sampled_records", b"sampled_records", "shares", b"shares", "winner_shares", b"winner_shares", "won_splits", b"won_splits"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits", "encrypted_words", "shares", "champion_share", "winner_shares", "left_choices", "dealt_sizes", "correlations", "opened_pairs", "dealt_again"] | None: ...
 
 Global___GrowthBody: typing_extensions.TypeAlias = GrowthBody
 
@@ -447,6 +542,7 @@ class CandidateSums(google.protobuf.message.Message):
     PARTITIONED_FIELD_NUMBER: builtins.int
     MIN_CELL_RECORDS_FIELD_NUMBER: builtins.int
     SECOND_HALVES_FIELD_NUMBER: builtins.int
+    MISSING_LEFT_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     """Candidates of one node."""
     ciphertexts: builtins.bytes
@@ -455,6 +551,10 @@ class CandidateSums(google.protobuf.message.Message):
     second_halves: builtins.bytes
     """Under a lattice `ciphertexts` are first halves, and these the second ones of every candidate of a node, which serve this
     one alone, or further nodes too.
+    """
+    missing_left: builtins.int
+    """At the root, of a party that lacks records of the job: the number of candidates by which missing values go left, those
+    at the last places before the sums over categories. The label holder adds the records that the party lacks to these.
     """
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
@@ -481,8 +581,9 @@ class CandidateSums(google.protobuf.message.Message):
         partitioned: collections.abc.Iterable[builtins.int] | None = ...,
         min_cell_records: builtins.int = ...,
         second_halves: builtins.bytes = ...,
+        missing_left: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "min_cell_records", b"min_cell_records", "nodes", b"nodes", "partitioned", b"partitioned", "second_halves", b"second_halves"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "min_cell_records", b"min_cell_records", "missing_left", b"missing_left", "nodes", b"nodes", "partitioned", b"partitioned", "second_halves", b"second_halves"]) -> None: ...
 
 Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
 
@@ -606,10 +707,31 @@ class ChosenPartition(google.protobuf.message.Message):
 Global___ChosenPartition: typing_extensions.TypeAlias = ChosenPartition
 
 @typing.final
-class Children(google.protobuf.message.Message):
-    """Owner of a split to label holder: the records that go left; the others of the node go right. With instance spaces
-    withheld: those of all records that would go left.
+class LeftChoices(google.protobuf.message.Message):
+    """Label holder to the owner of winning candidates, with instance spaces withheld: for each node of its decisions the choice
+    "this record is in the node" of every record, under the masks of an oblivious transfer.
     """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    CHOICES_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    choices: builtins.bytes
+    """A part of them, in order."""
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        choices: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["choices", b"choices", "node", b"node"]) -> None: ...
+
+Global___LeftChoices: typing_extensions.TypeAlias = LeftChoices
+
+@typing.final
+class Children(google.protobuf.message.Message):
+    """Owner of a split to label holder: the records that go left; the others of the node go right."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -632,9 +754,17 @@ class Child(google.protobuf.message.Message):
     NODE_FIELD_NUMBER: builtins.int
     HANDLE_FIELD_NUMBER: builtins.int
     LEFT_FIELD_NUMBER: builtins.int
+    LEFT_BITS_FIELD_NUMBER: builtins.int
+    MISSING_LEFT_FIELD_NUMBER: builtins.int
     node: builtins.int
     handle: builtins.int
     """The opaque number of the split in its owner's split table."""
+    left_bits: builtins.bytes
+    """With instance spaces withheld, in the place of `left`: the reply to LeftChoices, in part. A bit per record, by which the
+    label holder learns of the node's records alone which go left.
+    """
+    missing_left: builtins.bool
+    """Where records of the job are those of the label holder: records that the owner lacks go left."""
     @property
     def left(self) -> treetap.wire.v2.types_pb2.RecordChunk: ...
     def __init__(
@@ -643,11 +773,90 @@ class Child(google.protobuf.message.Message):
         node: builtins.int = ...,
         handle: builtins.int = ...,
         left: treetap.wire.v2.types_pb2.RecordChunk | None = ...,
+        left_bits: builtins.bytes = ...,
+        missing_left: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["left", b"left"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["handle", b"handle", "left", b"left", "node", b"node"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["handle", b"handle", "left", b"left", "left_bits", b"left_bits", "missing_left", b"missing_left", "node", b"node"]) -> None: ...
 
 Global___Child: typing_extensions.TypeAlias = Child
+
+@typing.final
+class DealtSizes(google.protobuf.message.Message):
+    """Label holder to dealer, once before the trees: the numbers from which the sizes of all that it deals follow."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    WIDTHS_FIELD_NUMBER: builtins.int
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of a node, by feature party in the order of the job."""
+
+    @property
+    def widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Widths in bits of what is computed on shares, in the order that treetap.shares has them."""
+
+    def __init__(
+        self,
+        *,
+        candidates: collections.abc.Iterable[builtins.int] | None = ...,
+        widths: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "widths", b"widths"]) -> None: ...
+
+Global___DealtSizes: typing_extensions.TypeAlias = DealtSizes
+
+@typing.final
+class Correlations(google.protobuf.message.Message):
+    """Dealer to each party of a pair, the label holder and a feature party: its randomness for the pair's choice at a stage, as
+    a seed and what does not follow from one.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAIR_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    CORRECTIONS_FIELD_NUMBER: builtins.int
+    pair: builtins.str
+    """The pair's feature party; empty: the label holder and the first feature party of the tree, which choose among the
+    winners of all.
+    """
+    seed: builtins.bytes
+    """In the first message of a pair."""
+    corrections: builtins.bytes
+    def __init__(
+        self,
+        *,
+        pair: builtins.str = ...,
+        seed: builtins.bytes = ...,
+        corrections: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["corrections", b"corrections", "pair", b"pair", "seed", b"seed"]) -> None: ...
+
+Global___Correlations: typing_extensions.TypeAlias = Correlations
+
+@typing.final
+class OpenedPairs(google.protobuf.message.Message):
+    """Label holder to dealer: the pairs of a stage whose parties have shown each other what was dealt to them, and found it
+    right; by a coin that both toss afterwards it is one of ten.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAIRS_FIELD_NUMBER: builtins.int
+    @property
+    def pairs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """As in Correlations."""
+
+    def __init__(
+        self,
+        *,
+        pairs: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pairs", b"pairs"]) -> None: ...
+
+Global___OpenedPairs: typing_extensions.TypeAlias = OpenedPairs
 
 @typing.final
 class InstanceSpaces(google.protobuf.message.Message):
@@ -686,6 +895,67 @@ class NodeSpace(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["node", b"node", "records", b"records"]) -> None: ...
 
 Global___NodeSpace: typing_extensions.TypeAlias = NodeSpace
+
+@typing.final
+class Shares(google.protobuf.message.Message):
+    """Label holder and feature party to each other, where sums are shared: what rounds of the choice of a stage's splits
+    open, one or two in a row. They have several messages where they are long, and none of a party that says nothing.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: builtins.int
+    NUMBERS_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    """The last one's number, from 0 at each stage."""
+    numbers: builtins.bytes
+    def __init__(
+        self,
+        *,
+        round: builtins.int = ...,
+        numbers: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["numbers", b"numbers", "round", b"round"]) -> None: ...
+
+Global___Shares: typing_extensions.TypeAlias = Shares
+
+@typing.final
+class ChampionShare(google.protobuf.message.Message):
+    """Feature party to the first one of a stage: its share of the score of each node's best candidate, less a number that
+    the label holder knows.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBERS_FIELD_NUMBER: builtins.int
+    numbers: builtins.bytes
+    def __init__(
+        self,
+        *,
+        numbers: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["numbers", b"numbers"]) -> None: ...
+
+Global___ChampionShare: typing_extensions.TypeAlias = ChampionShare
+
+@typing.final
+class WinnerShares(google.protobuf.message.Message):
+    """Owner of a split to label holder, where sums are shared: its shares of the score of each node that it divides, in the
+    order of nodes. The label holder compares the score with that of the left records.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBERS_FIELD_NUMBER: builtins.int
+    numbers: builtins.bytes
+    def __init__(
+        self,
+        *,
+        numbers: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["numbers", b"numbers"]) -> None: ...
+
+Global___WinnerShares: typing_extensions.TypeAlias = WinnerShares
 
 @typing.final
 class LeafPaths(google.protobuf.message.Message):

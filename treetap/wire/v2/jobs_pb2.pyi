@@ -171,8 +171,10 @@ class PredictRequest(google.protobuf.message.Message):
     SERVE_FIELD_NUMBER: builtins.int
     RECIPIENT_FIELD_NUMBER: builtins.int
     FORMAT_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
     EVALUATE_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
+    LOOK_UP_FIELD_NUMBER: builtins.int
     SIGNED_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
@@ -196,10 +198,14 @@ class PredictRequest(google.protobuf.message.Message):
     """Of models without a single label holder: the party that gets the scores; empty: the job's first one."""
     format: builtins.str
     """Format of the predictions' file: csv or parquet; empty: parquet."""
+    reasons: builtins.bool
+    """Of serve: give clients who ask for them the reasons of scores."""
     evaluate: builtins.bool
     """Compare the predictions with the labels of the receiver's table."""
     submission: builtins.str
     """As in SubmitRequest."""
+    look_up: builtins.bool
+    """Of serve: as in OpenModel."""
     @property
     def parameters(self) -> treetap.wire.v2.protocols_pb2.Parameters:
         """The protocol, named by its field, and its options; empty: the first that predicts with the model."""
@@ -223,12 +229,14 @@ class PredictRequest(google.protobuf.message.Message):
         serve: builtins.bool = ...,
         recipient: builtins.str = ...,
         format: builtins.str = ...,
+        reasons: builtins.bool = ...,
         evaluate: builtins.bool = ...,
         submission: builtins.str = ...,
+        look_up: builtins.bool = ...,
         signed: treetap.wire.v2.types_pb2.Signed | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters", "signed", b"signed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "look_up", b"look_up", "model", b"model", "parameters", b"parameters", "reasons", b"reasons", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 

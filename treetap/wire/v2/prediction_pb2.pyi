@@ -33,6 +33,7 @@ class PredictionStep(google.protobuf.message.Message):
     NAME_FEATURES_FIELD_NUMBER: builtins.int
     TAKE_NAMES_FIELD_NUMBER: builtins.int
     WRITE_PREDICTIONS_FIELD_NUMBER: builtins.int
+    NUMBER_COLUMNS_FIELD_NUMBER: builtins.int
     @property
     def open_model(self) -> Global___OpenModel: ...
     @property
@@ -41,6 +42,8 @@ class PredictionStep(google.protobuf.message.Message):
     def take_names(self) -> Global___TakeNames: ...
     @property
     def write_predictions(self) -> Global___WritePredictions: ...
+    @property
+    def number_columns(self) -> Global___NumberColumns: ...
     def __init__(
         self,
         *,
@@ -48,10 +51,11 @@ class PredictionStep(google.protobuf.message.Message):
         name_features: Global___NameFeatures | None = ...,
         take_names: Global___TakeNames | None = ...,
         write_predictions: Global___WritePredictions | None = ...,
+        number_columns: Global___NumberColumns | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["name_features", b"name_features", "open_model", b"open_model", "step", b"step", "take_names", b"take_names", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["name_features", b"name_features", "open_model", b"open_model", "step", b"step", "take_names", b"take_names", "write_predictions", b"write_predictions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["open_model", "name_features", "take_names", "write_predictions"] | None: ...
+    def HasField(self, field_name: typing.Literal["name_features", b"name_features", "number_columns", b"number_columns", "open_model", b"open_model", "step", b"step", "take_names", b"take_names", "write_predictions", b"write_predictions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["name_features", b"name_features", "number_columns", b"number_columns", "open_model", b"open_model", "step", b"step", "take_names", b"take_names", "write_predictions", b"write_predictions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["open_model", "name_features", "take_names", "write_predictions", "number_columns"] | None: ...
 
 Global___PredictionStep: typing_extensions.TypeAlias = PredictionStep
 
@@ -110,6 +114,9 @@ class OpenModel(google.protobuf.message.Message):
     FORMAT_FIELD_NUMBER: builtins.int
     EVALUATE_FIELD_NUMBER: builtins.int
     SIGNED_FIELD_NUMBER: builtins.int
+    JOIN_FIELD_NUMBER: builtins.int
+    LOOK_UP_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -141,6 +148,12 @@ class OpenModel(google.protobuf.message.Message):
     """Format of the predictions' file: csv or parquet; empty: parquet."""
     evaluate: builtins.bool
     """Compare the predictions with the labels of the recipient's table."""
+    join: builtins.str
+    """As in the job that trained the model."""
+    look_up: builtins.bool
+    """Of serve: look up records that the label holder's table lacks at the feature parties."""
+    reasons: builtins.bool
+    """Of a served model: clients may ask for reasons, for which records are scored with one column at its reference value."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -181,9 +194,12 @@ class OpenModel(google.protobuf.message.Message):
         format: builtins.str = ...,
         evaluate: builtins.bool = ...,
         signed: treetap.wire.v2.types_pb2.Signed | None = ...,
+        join: builtins.str = ...,
+        look_up: builtins.bool = ...,
+        reasons: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters", "signed", b"signed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "join", b"join", "look_up", b"look_up", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "reasons", b"reasons", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "signed", b"signed", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
@@ -237,6 +253,20 @@ class TakeNames(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___TakeNames: typing_extensions.TypeAlias = TakeNames
+
+@typing.final
+class NumberColumns(google.protobuf.message.Message):
+    """Every party: number the columns of the model whose reference values records can have. Each feature party tells the
+    label holder of its own, and hears its numbers.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___NumberColumns: typing_extensions.TypeAlias = NumberColumns
 
 @typing.final
 class ScoredBlock(google.protobuf.message.Message):
@@ -327,40 +357,69 @@ class PredictionBody(google.protobuf.message.Message):
     BLOCK_RECORDS_FIELD_NUMBER: builtins.int
     SPLIT_NAMES_FIELD_NUMBER: builtins.int
     SPENT_RECORDS_FIELD_NUMBER: builtins.int
+    LISTED_IDS_FIELD_NUMBER: builtins.int
+    LOOK_UPS_FIELD_NUMBER: builtins.int
+    LOOKED_UP_FIELD_NUMBER: builtins.int
+    REASON_COLUMNS_FIELD_NUMBER: builtins.int
+    RECORD_WAYS_FIELD_NUMBER: builtins.int
     @property
     def block_records(self) -> Global___BlockRecords: ...
     @property
     def split_names(self) -> Global___SplitNames: ...
     @property
     def spent_records(self) -> Global___SpentRecords: ...
+    @property
+    def listed_ids(self) -> Global___ListedIds: ...
+    @property
+    def look_ups(self) -> Global___LookUps: ...
+    @property
+    def looked_up(self) -> Global___LookedUp: ...
+    @property
+    def reason_columns(self) -> Global___ReasonColumns: ...
+    @property
+    def record_ways(self) -> Global___RecordWays: ...
     def __init__(
         self,
         *,
         block_records: Global___BlockRecords | None = ...,
         split_names: Global___SplitNames | None = ...,
         spent_records: Global___SpentRecords | None = ...,
+        listed_ids: Global___ListedIds | None = ...,
+        look_ups: Global___LookUps | None = ...,
+        looked_up: Global___LookedUp | None = ...,
+        reason_columns: Global___ReasonColumns | None = ...,
+        record_ways: Global___RecordWays | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "spent_records", b"spent_records", "split_names", b"split_names"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "spent_records", b"spent_records", "split_names", b"split_names"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["block_records", "split_names", "spent_records"] | None: ...
+    def HasField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "listed_ids", b"listed_ids", "look_ups", b"look_ups", "looked_up", b"looked_up", "reason_columns", b"reason_columns", "record_ways", b"record_ways", "spent_records", b"spent_records", "split_names", b"split_names"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["block_records", b"block_records", "body", b"body", "listed_ids", b"listed_ids", "look_ups", b"look_ups", "looked_up", b"looked_up", "reason_columns", b"reason_columns", "record_ways", b"record_ways", "spent_records", b"spent_records", "split_names", b"split_names"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["block_records", "split_names", "spent_records", "listed_ids", "look_ups", "looked_up", "reason_columns", "record_ways"] | None: ...
 
 Global___PredictionBody: typing_extensions.TypeAlias = PredictionBody
 
 @typing.final
 class BlockRecords(google.protobuf.message.Message):
-    """Label holder to each feature party: the records of a block."""
+    """Label holder to each feature party: the records of a block, in the party's order."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CHUNKS_FIELD_NUMBER: builtins.int
+    PLACES_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
+    places: builtins.bytes
+    """Where records are those of the label holder: of each in `chunks` the place in the block, of 4 bytes, and the number of
+    records of the block, also such as the party lacks.
+    """
+    records: builtins.int
     @property
     def chunks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.RecordChunk]: ...
     def __init__(
         self,
         *,
         chunks: collections.abc.Iterable[treetap.wire.v2.types_pb2.RecordChunk] | None = ...,
+        places: builtins.bytes = ...,
+        records: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["chunks", b"chunks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "places", b"places", "records", b"records"]) -> None: ...
 
 Global___BlockRecords: typing_extensions.TypeAlias = BlockRecords
 
@@ -385,6 +444,65 @@ class SpentRecords(google.protobuf.message.Message):
 Global___SpentRecords: typing_extensions.TypeAlias = SpentRecords
 
 @typing.final
+class ListedIds(google.protobuf.message.Message):
+    """Feature party to label holder, once an attempt at serving with look-ups: its records that are not common, raised to an
+    exponent of its own, in a drawn order. Only by the sender's answers can a reader tell of an id whether it is there.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    points: builtins.bytes
+    def __init__(
+        self,
+        *,
+        points: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+
+Global___ListedIds: typing_extensions.TypeAlias = ListedIds
+
+@typing.final
+class LookUps(google.protobuf.message.Message):
+    """Label holder to feature party: ids of new records, raised to an exponent of this message. Their number shows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    points: builtins.bytes
+    def __init__(
+        self,
+        *,
+        points: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+
+Global___LookUps: typing_extensions.TypeAlias = LookUps
+
+@typing.final
+class LookedUp(google.protobuf.message.Message):
+    """Feature party to label holder: the same points raised to the exponent of its list. By these the label holder learns
+    which of the ids are in the list, and at which place.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    SPENT_FIELD_NUMBER: builtins.int
+    points: builtins.bytes
+    spent: builtins.bool
+    """In their place: the policy permits no more look-ups of the day."""
+    def __init__(
+        self,
+        *,
+        points: builtins.bytes = ...,
+        spent: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points", "spent", b"spent"]) -> None: ...
+
+Global___LookedUp: typing_extensions.TypeAlias = LookedUp
+
+@typing.final
 class SplitNames(google.protobuf.message.Message):
     """Feature party to label holder: the features of its splits. No threshold, no direction, no category."""
 
@@ -405,6 +523,52 @@ class SplitNames(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["names", b"names", "withheld", b"withheld"]) -> None: ...
 
 Global___SplitNames: typing_extensions.TypeAlias = SplitNames
+
+@typing.final
+class ReasonColumns(google.protobuf.message.Message):
+    """Feature party to label holder: the columns that its splits are on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: builtins.int
+    NAMES_FIELD_NUMBER: builtins.int
+    count: builtins.int
+    @property
+    def names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Their names; none where the party's policy does not release REASON to the label holder."""
+
+    def __init__(
+        self,
+        *,
+        count: builtins.int = ...,
+        names: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "names", b"names"]) -> None: ...
+
+Global___ReasonColumns: typing_extensions.TypeAlias = ReasonColumns
+
+@typing.final
+class RecordWays(google.protobuf.message.Message):
+    """Label holder to feature party: the ways in which a record can be scored. Place k of a block's records is way k % ways of
+    record k / ways. Way 0 is the record as it is; from `first` on, in the order of `ReasonColumns`, one of the receiver's
+    columns has its reference value; in the others one of another party's has.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: builtins.int
+    WAYS_FIELD_NUMBER: builtins.int
+    first: builtins.int
+    ways: builtins.int
+    def __init__(
+        self,
+        *,
+        first: builtins.int = ...,
+        ways: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first", b"first", "ways", b"ways"]) -> None: ...
+
+Global___RecordWays: typing_extensions.TypeAlias = RecordWays
 
 @typing.final
 class SplitName(google.protobuf.message.Message):

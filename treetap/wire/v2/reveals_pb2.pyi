@@ -48,6 +48,8 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     USAGE: _Disclosure.ValueType  # 20
     MONOTONE_DIRECTION: _Disclosure.ValueType  # 21
     OVERLAP: _Disclosure.ValueType  # 22
+    SHARE: _Disclosure.ValueType  # 23
+    REASON: _Disclosure.ValueType  # 30
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
     """Disclosure class: the information that the reader of a field learns. Every field of every message that crosses a wire
@@ -79,6 +81,8 @@ SIZE: Disclosure.ValueType  # 19
 USAGE: Disclosure.ValueType  # 20
 MONOTONE_DIRECTION: Disclosure.ValueType  # 21
 OVERLAP: Disclosure.ValueType  # 22
+SHARE: Disclosure.ValueType  # 23
+REASON: Disclosure.ValueType  # 30
 Global___Disclosure: typing_extensions.TypeAlias = Disclosure
 
 class _DisclosureKind:
@@ -117,5 +121,5 @@ tells: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.
 """The information that its reader learns."""
 default_receivers: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.EnumValueOptions, google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]]
 """Receivers to which a party sends it unless its policy says otherwise: "*", "coordinators", "parties" (of the job),
-"clients" (of a served model). None: no receiver.
+"dealers", "clients" (of a served model). None: no receiver.
 """

@@ -58,7 +58,11 @@ class _RecordStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     NOT_COMMON: _RecordStatus.ValueType  # 3
     """The table of at least one feature party has no such id."""
     QUERIES_SPENT: _RecordStatus.ValueType  # 4
-    """A feature party answers no more queries of the record: `queries_per_record` of its policy."""
+    """A feature party answers no more queries of the record, or no more look-ups of the day: `queries_per_record` and
+    `look_ups_per_day` of its policy.
+    """
+    INVALID: _RecordStatus.ValueType  # 5
+    """A record's own fields are not those of the model, or the label holder's table has the id: `fault` says it."""
 
 class RecordStatus(_RecordStatus, metaclass=_RecordStatusEnumTypeWrapper): ...
 
@@ -69,7 +73,11 @@ UNKNOWN_ID: RecordStatus.ValueType  # 2
 NOT_COMMON: RecordStatus.ValueType  # 3
 """The table of at least one feature party has no such id."""
 QUERIES_SPENT: RecordStatus.ValueType  # 4
-"""A feature party answers no more queries of the record: `queries_per_record` of its policy."""
+"""A feature party answers no more queries of the record, or no more look-ups of the day: `queries_per_record` and
+`look_ups_per_day` of its policy.
+"""
+INVALID: RecordStatus.ValueType  # 5
+"""A record's own fields are not those of the model, or the label holder's table has the id: `fault` says it."""
 Global___RecordStatus: typing_extensions.TypeAlias = RecordStatus
 
 @typing.final
@@ -78,21 +86,83 @@ class PredictRecords(google.protobuf.message.Message):
 
     MODEL_FIELD_NUMBER: builtins.int
     IDS_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
     model: builtins.str
     """Name of a served model; empty: the only one."""
+    reasons: builtins.int
+    """Most reasons of a record; 0: none."""
     @property
     def ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the prediction table."""
+
+    @property
+    def records(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NewRecord]:
+        """Of a model that is served with look-ups: records that the label holder's table lacks. Their answers come after those of ids."""
 
     def __init__(
         self,
         *,
         model: builtins.str = ...,
         ids: collections.abc.Iterable[builtins.str] | None = ...,
+        records: collections.abc.Iterable[Global___NewRecord] | None = ...,
+        reasons: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ids", b"ids", "model", b"model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ids", b"ids", "model", b"model", "reasons", b"reasons", "records", b"records"]) -> None: ...
 
 Global___PredictRecords: typing_extensions.TypeAlias = PredictRecords
+
+@typing.final
+class NewRecord(google.protobuf.message.Message):
+    """A record with the label holder's columns of the model, each once."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    FIELDS_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    @property
+    def fields(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OwnField]: ...
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        fields: collections.abc.Iterable[Global___OwnField] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fields", b"fields", "id", b"id"]) -> None: ...
+
+Global___NewRecord: typing_extensions.TypeAlias = NewRecord
+
+@typing.final
+class OwnField(google.protobuf.message.Message):
+    """A cell that the client writes; without a value it is missing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    WHOLE_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    TRUTH_FIELD_NUMBER: builtins.int
+    column: builtins.str
+    text: builtins.str
+    whole: builtins.int
+    number: builtins.float
+    truth: builtins.bool
+    def __init__(
+        self,
+        *,
+        column: builtins.str = ...,
+        text: builtins.str = ...,
+        whole: builtins.int = ...,
+        number: builtins.float = ...,
+        truth: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["number", b"number", "text", b"text", "truth", b"truth", "value", b"value", "whole", b"whole"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["column", b"column", "number", b"number", "text", b"text", "truth", b"truth", "value", b"value", "whole", b"whole"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["value", b"value"]) -> typing.Literal["text", "whole", "number", "truth"] | None: ...
+
+Global___OwnField: typing_extensions.TypeAlias = OwnField
 
 @typing.final
 class PredictedRecords(google.protobuf.message.Message):
@@ -111,7 +181,7 @@ class PredictedRecords(google.protobuf.message.Message):
     """Type of the classes in the label's table."""
     @property
     def predictions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RecordPrediction]:
-        """One for each id, in the order of the request."""
+        """One for each id and then each record, in the order of the request."""
 
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -146,6 +216,9 @@ class RecordPrediction(google.protobuf.message.Message):
     SCORES_FIELD_NUMBER: builtins.int
     PROBABILITIES_FIELD_NUMBER: builtins.int
     PARTY_FIELD_NUMBER: builtins.int
+    FAULT_FIELD_NUMBER: builtins.int
+    REASONS_FIELD_NUMBER: builtins.int
+    UNREASONED_FIELD_NUMBER: builtins.int
     id: builtins.str
     status: Global___RecordStatus.ValueType
     label: builtins.str
@@ -153,7 +226,9 @@ class RecordPrediction(google.protobuf.message.Message):
     value: builtins.float
     """Of a regression: the value."""
     party: builtins.str
-    """Of QUERIES_SPENT: the feature party."""
+    """Of QUERIES_SPENT, and of NOT_COMMON by a look-up: the feature party."""
+    fault: builtins.str
+    """Of INVALID: what is wrong, by the name of the column."""
     @property
     def scores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Raw scores: one, or one per class in the order of the classes."""
@@ -161,6 +236,14 @@ class RecordPrediction(google.protobuf.message.Message):
     @property
     def probabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Of a classification: the probability of the second of two classes, or one per class in the order of the classes."""
+
+    @property
+    def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Reason]:
+        """The columns that moved the score towards the refused class, the one that moved it most first."""
+
+    @property
+    def unreasoned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Feature parties of whose columns there are no reasons: they lack the record, or permit no further query of it."""
 
     def __init__(
         self,
@@ -172,12 +255,38 @@ class RecordPrediction(google.protobuf.message.Message):
         scores: collections.abc.Iterable[builtins.float] | None = ...,
         probabilities: collections.abc.Iterable[builtins.float] | None = ...,
         party: builtins.str = ...,
+        fault: builtins.str = ...,
+        reasons: collections.abc.Iterable[Global___Reason] | None = ...,
+        unreasoned: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["label", b"label", "prediction", b"prediction", "value", b"value"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "label", b"label", "party", b"party", "prediction", b"prediction", "probabilities", b"probabilities", "scores", b"scores", "status", b"status", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fault", b"fault", "id", b"id", "label", b"label", "party", b"party", "prediction", b"prediction", "probabilities", b"probabilities", "reasons", b"reasons", "scores", b"scores", "status", b"status", "unreasoned", b"unreasoned", "value", b"value"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["prediction", b"prediction"]) -> typing.Literal["label", "value"] | None: ...
 
 Global___RecordPrediction: typing_extensions.TypeAlias = RecordPrediction
+
+@typing.final
+class Reason(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    COLUMN_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    column: builtins.str
+    """The column's name; empty where its party keeps it."""
+    number: builtins.int
+    """Its number among those of the party, from 1."""
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        column: builtins.str = ...,
+        number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["column", b"column", "number", b"number", "party", b"party"]) -> None: ...
+
+Global___Reason: typing_extensions.TypeAlias = Reason
 
 @typing.final
 class DescribeModel(google.protobuf.message.Message):
@@ -208,6 +317,7 @@ class ModelDescription(google.protobuf.message.Message):
     MOST_IDS_FIELD_NUMBER: builtins.int
     DEADLINE_S_FIELD_NUMBER: builtins.int
     CLASS_TYPE_FIELD_NUMBER: builtins.int
+    MOST_REASONED_FIELD_NUMBER: builtins.int
     model: builtins.str
     job: builtins.str
     protocol: builtins.str
@@ -220,6 +330,8 @@ class ModelDescription(google.protobuf.message.Message):
     """Most seconds that a request may wait."""
     class_type: Global___ClassType.ValueType
     """Type of the classes in the label's table."""
+    most_reasoned: builtins.int
+    """Most ids of a request for reasons; 0: there are none."""
     @property
     def classes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Values of the label; none of a regression."""
@@ -236,8 +348,9 @@ class ModelDescription(google.protobuf.message.Message):
         most_ids: builtins.int = ...,
         deadline_s: builtins.float = ...,
         class_type: Global___ClassType.ValueType = ...,
+        most_reasoned: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["class_type", b"class_type", "classes", b"classes", "deadline_s", b"deadline_s", "job", b"job", "model", b"model", "most_ids", b"most_ids", "objective", b"objective", "protocol", b"protocol", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["class_type", b"class_type", "classes", b"classes", "deadline_s", b"deadline_s", "job", b"job", "model", b"model", "most_ids", b"most_ids", "most_reasoned", b"most_reasoned", "objective", b"objective", "protocol", b"protocol", "records", b"records"]) -> None: ...
 
 Global___ModelDescription: typing_extensions.TypeAlias = ModelDescription
 
@@ -251,16 +364,24 @@ class ServingStep(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     AWAIT_REQUESTS_FIELD_NUMBER: builtins.int
+    LOOK_UP_FIELD_NUMBER: builtins.int
+    ANSWER_LOOK_UPS_FIELD_NUMBER: builtins.int
     @property
     def await_requests(self) -> Global___AwaitRequests: ...
+    @property
+    def look_up(self) -> Global___LookUp: ...
+    @property
+    def answer_look_ups(self) -> Global___AnswerLookUps: ...
     def __init__(
         self,
         *,
         await_requests: Global___AwaitRequests | None = ...,
+        look_up: Global___LookUp | None = ...,
+        answer_look_ups: Global___AnswerLookUps | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["await_requests", b"await_requests", "step", b"step"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["await_requests", b"await_requests", "step", b"step"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["await_requests"] | None: ...
+    def HasField(self, field_name: typing.Literal["answer_look_ups", b"answer_look_ups", "await_requests", b"await_requests", "look_up", b"look_up", "step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer_look_ups", b"answer_look_ups", "await_requests", b"await_requests", "look_up", b"look_up", "step", b"step"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["await_requests", "look_up", "answer_look_ups"] | None: ...
 
 Global___ServingStep: typing_extensions.TypeAlias = ServingStep
 
@@ -271,16 +392,20 @@ class ServingResult(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     AWAITED_REQUESTS_FIELD_NUMBER: builtins.int
+    FOUND_RECORDS_FIELD_NUMBER: builtins.int
     @property
     def awaited_requests(self) -> Global___AwaitedRequests: ...
+    @property
+    def found_records(self) -> Global___FoundRecords: ...
     def __init__(
         self,
         *,
         awaited_requests: Global___AwaitedRequests | None = ...,
+        found_records: Global___FoundRecords | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["awaited_requests", b"awaited_requests", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["awaited_requests", b"awaited_requests", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["awaited_requests"] | None: ...
+    def HasField(self, field_name: typing.Literal["awaited_requests", b"awaited_requests", "found_records", b"found_records", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["awaited_requests", b"awaited_requests", "found_records", b"found_records", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["awaited_requests", "found_records"] | None: ...
 
 Global___ServingResult: typing_extensions.TypeAlias = ServingResult
 
@@ -303,12 +428,15 @@ class AwaitedRequests(google.protobuf.message.Message):
     RECORDS_FIELD_NUMBER: builtins.int
     FIGURES_FIELD_NUMBER: builtins.int
     REREAD_FIELD_NUMBER: builtins.int
+    LOOK_UPS_FIELD_NUMBER: builtins.int
     records: builtins.int
     """Records of the block; 0: no request has arrived, wait again."""
     reread: builtins.bool
     """This party's operator has had it read its tables again (SIGHUP): the coordinator begins another attempt, for which
     every party reads its table.
     """
+    look_ups: builtins.int
+    """Those of the block that are to be looked up at the feature parties."""
     @property
     def figures(self) -> Global___ServingFigures: ...
     def __init__(
@@ -317,11 +445,52 @@ class AwaitedRequests(google.protobuf.message.Message):
         records: builtins.int = ...,
         figures: Global___ServingFigures | None = ...,
         reread: builtins.bool = ...,
+        look_ups: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["figures", b"figures"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["figures", b"figures", "records", b"records", "reread", b"reread"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["figures", b"figures", "look_ups", b"look_ups", "records", b"records", "reread", b"reread"]) -> None: ...
 
 Global___AwaitedRequests: typing_extensions.TypeAlias = AwaitedRequests
+
+@typing.final
+class LookUp(google.protobuf.message.Message):
+    """Label holder: send the blinded ids of the block's new records to the feature parties, and find them in the lists."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___LookUp: typing_extensions.TypeAlias = LookUp
+
+@typing.final
+class AnswerLookUps(google.protobuf.message.Message):
+    """Feature party: raise these, as far as its policy lets it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AnswerLookUps: typing_extensions.TypeAlias = AnswerLookUps
+
+@typing.final
+class FoundRecords(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: builtins.int
+    records: builtins.int
+    """Records of the block that are left: of the others, clients have heard why they are not scored."""
+    def __init__(
+        self,
+        *,
+        records: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["records", b"records"]) -> None: ...
+
+Global___FoundRecords: typing_extensions.TypeAlias = FoundRecords
 
 @typing.final
 class ServingFigures(google.protobuf.message.Message):

@@ -41,6 +41,9 @@ class JobSpec(google.protobuf.message.Message):
     EVAL_TABLE_FIELD_NUMBER: builtins.int
     BASE_SUBMISSION_FIELD_NUMBER: builtins.int
     LINE_FIELD_NUMBER: builtins.int
+    DEALER_FIELD_NUMBER: builtins.int
+    SUMS_FIELD_NUMBER: builtins.int
+    JOIN_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -64,6 +67,16 @@ class JobSpec(google.protobuf.message.Message):
     """Speed of the line between two parties, in bit/s, by which all of them choose the way of sums on a lattice alike; 0, in
     jobs of before there was a choice: 1 Gbit/s.
     """
+    dealer: builtins.str
+    """Of shared sums: the process that deals their randomness, which is none of the job's parties; empty: none does."""
+    sums: builtins.str
+    """Sums of candidates: opened by the aggregator; or shared, so that nobody opens one. Empty, in jobs of before there was a
+    choice: opened.
+    """
+    join: builtins.str
+    """The records of the job: inner, those that all parties have; or left, those of the label holder, where the columns of a
+    party that lacks a record are missing. Empty, in jobs of before there was a choice: inner.
+    """
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -85,9 +98,12 @@ class JobSpec(google.protobuf.message.Message):
         eval_table: builtins.str = ...,
         base_submission: builtins.str = ...,
         line: builtins.int = ...,
+        dealer: builtins.str = ...,
+        sums: builtins.str = ...,
+        join: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "dealer", b"dealer", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "join", b"join", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "sums", b"sums", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
@@ -549,6 +565,9 @@ class SetupBody(google.protobuf.message.Message):
     SEED_COMMITMENT_FIELD_NUMBER: builtins.int
     SEED_NONCE_FIELD_NUMBER: builtins.int
     NOISED_SUMS_FIELD_NUMBER: builtins.int
+    BASE_POINTS_FIELD_NUMBER: builtins.int
+    BASE_CHOICES_FIELD_NUMBER: builtins.int
+    LACKED_RECORDS_FIELD_NUMBER: builtins.int
     @property
     def public_key(self) -> Global___PublicKeyMessage: ...
     @property
@@ -559,6 +578,12 @@ class SetupBody(google.protobuf.message.Message):
     def seed_nonce(self) -> Global___SeedNonce: ...
     @property
     def noised_sums(self) -> Global___NoisedSums: ...
+    @property
+    def base_points(self) -> Global___BasePoints: ...
+    @property
+    def base_choices(self) -> Global___BaseChoices: ...
+    @property
+    def lacked_records(self) -> Global___LackedRecords: ...
     def __init__(
         self,
         *,
@@ -567,10 +592,13 @@ class SetupBody(google.protobuf.message.Message):
         seed_commitment: Global___SeedCommitment | None = ...,
         seed_nonce: Global___SeedNonce | None = ...,
         noised_sums: Global___NoisedSums | None = ...,
+        base_points: Global___BasePoints | None = ...,
+        base_choices: Global___BaseChoices | None = ...,
+        lacked_records: Global___LackedRecords | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_count", b"candidate_count", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums"] | None: ...
+    def HasField(self, field_name: typing.Literal["base_choices", b"base_choices", "base_points", b"base_points", "body", b"body", "candidate_count", b"candidate_count", "lacked_records", b"lacked_records", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["base_choices", b"base_choices", "base_points", b"base_points", "body", b"body", "candidate_count", b"candidate_count", "lacked_records", b"lacked_records", "noised_sums", b"noised_sums", "public_key", b"public_key", "seed_commitment", b"seed_commitment", "seed_nonce", b"seed_nonce"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["public_key", "candidate_count", "seed_commitment", "seed_nonce", "noised_sums", "base_points", "base_choices", "lacked_records"] | None: ...
 
 Global___SetupBody: typing_extensions.TypeAlias = SetupBody
 
@@ -591,6 +619,7 @@ class PublicKeyMessage(google.protobuf.message.Message):
     KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     HIDING_FIELD_NUMBER: builtins.int
     PROOF_FIELD_NUMBER: builtins.int
+    COUNTS_RECORDS_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
@@ -612,6 +641,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
     """The most bits of hiding that a party's policy asks for."""
     proof: builtins.bytes
     """Of a Paillier modulus: the proof of its form, for this attempt and sender."""
+    counts_records: builtins.bool
+    """Some feature party has `min_side_records`, so that the last slot counts drawn records."""
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -630,8 +661,9 @@ class PublicKeyMessage(google.protobuf.message.Message):
         keeps_second_halves: builtins.bool = ...,
         hiding: builtins.int = ...,
         proof: builtins.bytes = ...,
+        counts_records: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "proof", b"proof", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "counts_records", b"counts_records", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "label_slots", b"label_slots", "merges_bins", b"merges_bins", "modulus", b"modulus", "own_rounds", b"own_rounds", "proof", b"proof", "queries", b"queries", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage
 
@@ -645,6 +677,7 @@ class CandidateCount(google.protobuf.message.Message):
     MERGES_BINS_FIELD_NUMBER: builtins.int
     KEEPS_SECOND_HALVES_FIELD_NUMBER: builtins.int
     HIDING_FIELD_NUMBER: builtins.int
+    MIN_SIDE_RECORDS_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     merges_bins: builtins.bool
     """The sender has `min_cell_records`, so that every node has other bins."""
@@ -652,6 +685,8 @@ class CandidateCount(google.protobuf.message.Message):
     """By the sender's policy, and since all trees have the same columns, its second halves serve all trees of an attempt."""
     hiding: builtins.int
     """Bits by which its policy wants its sets of records hidden in a job."""
+    min_side_records: builtins.int
+    """Its `min_side_records`, 0 without: of how few records no side of its splits is."""
     def __init__(
         self,
         *,
@@ -659,8 +694,9 @@ class CandidateCount(google.protobuf.message.Message):
         merges_bins: builtins.bool = ...,
         keeps_second_halves: builtins.bool = ...,
         hiding: builtins.int = ...,
+        min_side_records: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "hiding", b"hiding", "keeps_second_halves", b"keeps_second_halves", "merges_bins", b"merges_bins", "min_side_records", b"min_side_records"]) -> None: ...
 
 Global___CandidateCount: typing_extensions.TypeAlias = CandidateCount
 
@@ -687,6 +723,34 @@ class NoisedSums(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["delta", b"delta", "epsilon", b"epsilon", "trees", b"trees"]) -> None: ...
 
 Global___NoisedSums: typing_extensions.TypeAlias = NoisedSums
+
+@typing.final
+class LackedRecords(google.protobuf.message.Message):
+    """Label holder to feature party, where the records of the job are the label holder's: whether the training has some that
+    the receiver lacks. Where there is no eval table it knows that from the numbers of blinded identifiers.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOME_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
+    some: builtins.bool
+    training: builtins.int
+    """Where sums are shared: how many records the training has, and how many there are with the eval table's. The sizes of all
+    parties' shares are for so many.
+    """
+    records: builtins.int
+    def __init__(
+        self,
+        *,
+        some: builtins.bool = ...,
+        training: builtins.int = ...,
+        records: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["records", b"records", "some", b"some", "training", b"training"]) -> None: ...
+
+Global___LackedRecords: typing_extensions.TypeAlias = LackedRecords
 
 @typing.final
 class SeedCommitment(google.protobuf.message.Message):
@@ -725,3 +789,39 @@ class SeedNonce(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
 
 Global___SeedNonce: typing_extensions.TypeAlias = SeedNonce
+
+@typing.final
+class BasePoints(google.protobuf.message.Message):
+    """Label holder to feature party, where instance spaces are withheld: its point of the base transfers, by which left bits go
+    to it obliviously; new for each pair and attempt.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    points: builtins.bytes
+    def __init__(
+        self,
+        *,
+        points: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+
+Global___BasePoints: typing_extensions.TypeAlias = BasePoints
+
+@typing.final
+class BaseChoices(google.protobuf.message.Message):
+    """Feature party to label holder, in return: a point for each base transfer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POINTS_FIELD_NUMBER: builtins.int
+    points: builtins.bytes
+    def __init__(
+        self,
+        *,
+        points: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points"]) -> None: ...
+
+Global___BaseChoices: typing_extensions.TypeAlias = BaseChoices

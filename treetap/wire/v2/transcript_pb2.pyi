@@ -42,7 +42,7 @@ class TranscriptRecord(google.protobuf.message.Message):
         """A message that this party sent."""
         OWN: TranscriptRecord._Kind.ValueType  # 3
         """An act of this party itself: a split handle with its feature, bin and children, the digest of the rows of its
-        aligned records, or what a label holder summed and opened.
+        aligned records, or what a label holder summed, opened and got as left bits.
         """
         HEAD: TranscriptRecord._Kind.ValueType  # 4
         """A signature of this party for all records before this one: a TranscriptHead."""
@@ -55,7 +55,7 @@ class TranscriptRecord(google.protobuf.message.Message):
     """A message that this party sent."""
     OWN: TranscriptRecord.Kind.ValueType  # 3
     """An act of this party itself: a split handle with its feature, bin and children, the digest of the rows of its
-    aligned records, or what a label holder summed and opened.
+    aligned records, or what a label holder summed, opened and got as left bits.
     """
     HEAD: TranscriptRecord.Kind.ValueType  # 4
     """A signature of this party for all records before this one: a TranscriptHead."""

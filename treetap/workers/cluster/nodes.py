@@ -33,19 +33,19 @@ def fault_of(theirs: dict[str, Any], own: dict[str, Any]) -> str:
     if missing := theirs.get("missing"):
         remedy = f"install treetap {own['treetap']} there (with its extra cluster)"
         return f"{node} has no treetap ({missing}): {remedy}"
-    if theirs["python"] != own["python"]:
-        there, here = theirs["python"], own["python"]
-        return f"{node} runs Python {there}, this party Python {here}: start Ray there with Python {here}"
-    if theirs["treetap"] != own["treetap"]:
-        there, here = theirs["treetap"], own["treetap"]
-        return f"{node} has treetap {there}, this party {here}: install treetap {here} there, and start Ray again"
-    if theirs["sources"] != own["sources"]:
-        there, here = theirs["sources"][:12], own["sources"][:12]
-        return (
-            f"{node} has other sources of treetap {own['treetap']} than this party (digests {there} and {here}): "
-            "install the same build on both, and start Ray again"
-        )
+    for key, says in _DIFFERS.items():
+        if theirs[key] != own[key]:
+            return f"{node} {says.format(there=theirs[key], here=own[key], treetap=own['treetap'])}"
     return f"{node}: {theirs['lacks']}" if theirs.get("lacks") else ""
+
+
+#: What is said of a node that differs from this party in a part of their reports.
+_DIFFERS = {
+    "python": "runs Python {there}, this party Python {here}: start Ray there with Python {here}",
+    "treetap": "has treetap {there}, this party {here}: install treetap {here} there, and start Ray again",
+    "sources": "has other sources of treetap {treetap} than this party (digests {there:.12} and {here:.12}): "
+    "install the same build on both, and start Ray again",
+}
 
 
 @cache

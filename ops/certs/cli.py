@@ -18,6 +18,12 @@ Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="Host name or address for other TLS clients; repeat it.")
 ]
+Organisation = Annotated[
+    str,
+    typer.Option(
+        help="The organisation that runs it (field O): parties of shared sums take none of a dealer of their own."
+    ),
+]
 Days = Annotated[int, typer.Option(help="Days until it expires.")]
 
 
@@ -25,7 +31,7 @@ Days = Annotated[int, typer.Option(help="Days until it expires.")]
 def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt, ca.key and crl.pem go.")]) -> None:
     """Make a private certificate authority, and its list of revoked certificates, which is empty."""
     from treetap.commands.certs.authority import KEY, create_authority
-    from treetap.commands.certs.requests import revoke
+    from treetap.ops.certs.requests import revoke
 
     create_authority(folder)
     revoked, _, _ = revoke(folder)
@@ -40,11 +46,12 @@ def certs_issue(
     out: Annotated[Path | None, typer.Option(help="Folder of the certificate; without it, the authority's.")] = None,
     host: Hosts = None,
     days: Days = 365,
+    organisation: Organisation = "",
 ) -> None:
     """Issue the certificate that is a process's identity, with its key: on one machine."""
     from treetap.commands.certs.authority import issue
 
-    files = issue(out or ca, name, role, hosts=host or (), days=days, ca_folder=ca)
+    files = issue(out or ca, name, role, hosts=host or (), days=days, ca_folder=ca, organisation=organisation)
     typer.echo(f"{files.certificate}\n{files.key}: keep it to {name}")
     _say_who_names(name, role, ca)
 
@@ -61,7 +68,7 @@ def certs_request(
     The authority answers with `treetap certs sign`; to renew a certificate, request it in another folder, and `treetap
     certs install` switches to the new pair.
     """
-    from treetap.commands.certs.requests import request
+    from treetap.ops.certs.requests import request
 
     made = request(out, name, role, host or ())
     typer.echo(
@@ -89,7 +96,7 @@ def certs_install(
 
     Running processes read them within five seconds; jobs go on. The old key is deleted.
     """
-    from treetap.commands.certs.requests import in_use, install
+    from treetap.ops.certs.requests import in_use, install
 
     files = in_use(certificate, key, ca, config)
     switched = install(new, files, next_key)
@@ -108,12 +115,13 @@ def certs_sign(
     fingerprint: Annotated[
         str | None, typer.Option(metavar="SHA256", help="The key's, as `certs request` printed it there.")
     ] = None,
+    organisation: Organisation = "",
 ) -> None:
-    """Sign a request at the authority, for the name, role and hosts that are given here and no others."""
-    from treetap.commands.certs.requests import FILE, sign_request
+    """Sign a request at the authority, for the name, role, organisation and hosts that are given here and no others."""
+    from treetap.ops.certs.requests import FILE, sign_request
     from treetap.wire.ports import Identity
 
-    path, digest = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
+    path, digest = sign_request(request, Identity(name, role, organisation), ca, out, host or (), days, fingerprint)
     others = " and ".join(str(ca / file) for file in ("ca.crt", FILE) if (ca / file).exists())
     typer.echo(f"{path}: send it back, with {others}\nSHA-256 of the key: {digest}")
     _say_who_names(name, role, ca)
@@ -134,7 +142,7 @@ def certs_revoke(
 
     Every process whose file names a list ([tls] revoked) needs the new one in the place of the old.
     """
-    from treetap.commands.certs.requests import revoke
+    from treetap.ops.certs.requests import revoke
 
     path, new, until = revoke(ca, what or (), days)
     for serial in new:

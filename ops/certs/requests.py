@@ -25,7 +25,6 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
 from pydantic import ConfigDict
 
 from treetap.commands.certs.authority import (
@@ -39,6 +38,7 @@ from treetap.commands.certs.authority import (
     read_issued,
     refuse_existing,
     sign,
+    subject_of,
     write_new,
 )
 from treetap.errors import BadInput, ConfigError, cannot
@@ -89,7 +89,7 @@ def request(folder: Path, name: str, role: Role, hosts: Sequence[str] = ()) -> R
     key = ec.generate_private_key(ec.SECP256R1())
     asked = (
         x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(subject_of(identity))
         .add_extension(alternatives, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -111,7 +111,7 @@ def sign_request(
 
     Args:
         path: the request.
-        identity: whose it must be; nothing in the request is taken on trust.
+        identity: whose it must be, and of which organisation; nothing in the request is taken on trust.
         ca_folder: the authority.
         out: folder of the certificate; by default that of the request.
         hosts: those that the request may ask for; all of them are in the certificate.
@@ -125,7 +125,7 @@ def sign_request(
         BadInput: the certificate exists already.
         ConfigError: a damaged request, or one for another process, host or key.
     """
-    identity = process(identity.name, identity.role)
+    identity = process(identity.name, identity.role, identity.organisation)
     try:
         asked = x509.load_pem_x509_csr(read_file(path))
         valid = asked.is_signature_valid
@@ -212,6 +212,7 @@ def revoke(ca_folder: Path, whats: Sequence[str] = (), days: int = 365) -> tuple
     authority, key = open_authority(ca_folder, purpose)
     until = min(until, authority.not_valid_after_utc)
     before = _before(path, authority)
+    number = None if before is None else extension(before, x509.CRLNumber)
     entries = {entry.serial_number: entry.revocation_date_utc for entry in before or ()}
     new = sorted(serials - entries.keys())
     builder = (
@@ -219,7 +220,7 @@ def revoke(ca_folder: Path, whats: Sequence[str] = (), days: int = 365) -> tuple
         .issuer_name(authority.subject)
         .last_update(now - BACKDATED)
         .next_update(until)
-        .add_extension(x509.CRLNumber(_number(before) + 1), critical=False)
+        .add_extension(x509.CRLNumber(1 if number is None else number.crl_number + 1), critical=False)
         .add_extension(authority_id(authority, key), critical=False)
     )
     for serial, moment in {**entries, **dict.fromkeys(new, now)}.items():
@@ -263,15 +264,6 @@ def _before(path: Path, authority: x509.Certificate) -> x509.CertificateRevocati
     raise ConfigError(
         f"{path}: is no list of this authority, or damaged; restore it: without it no certificate is revoked"
     )
-
-
-def _number(before: x509.CertificateRevocationList | None) -> int:
-    if before is None:
-        return 0
-    try:
-        return before.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-    except x509.ExtensionNotFound:
-        return 0
 
 
 class _File(Strict):

@@ -1,0 +1,1 @@
+"""Oblivious transfers of left bits."""
