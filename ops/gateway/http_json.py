@@ -238,7 +238,7 @@ def predict_request(most_ids: int) -> type[PredictRequest]:
     said = {name: PredictRequest.model_fields[name].description for name in ("ids", "records")}
     ids = Annotated[list[Id], Field(min_length=1, max_length=most_ids, description=said["ids"])]
     records = Annotated[list[NewRecord], Field(min_length=1, max_length=most_ids, description=said["records"])]
-    none = Field(default_factory=list)  # a default would be in the document, and be no list of one at least
+    none: Any = Field(default_factory=list)  # a default would be in the document, and be no list of one at least
     fields: dict[str, Any] = {"ids": (ids, none), "records": (records, none)}
     return create_model("PredictRequest", __base__=PredictRequest, __doc__=PredictRequest.__doc__, **fields)
 
