@@ -99,6 +99,11 @@ class PartnerRecords:
     def __len__(self) -> int:
         return len(self.places) * self._ways
 
+    @property
+    def apart(self) -> bool:
+        """True if the party's records are others than the job's, or in another order."""
+        return self.lacks is not None
+
     def below(self, count: int) -> Rows:
         """The places of those among the first `count` records of the job, which are the party's first ones too."""
         return self.places[self.places < count]

@@ -8,6 +8,7 @@ import numpy as np
 
 from treetap.arrays import Bools
 from treetap.party.eini.entry_layout import ChainPlace, cipher_of, sizes_of
+from treetap.party.prediction.look_up import RaisedList
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import (
     ATTRIBUTED,
@@ -22,7 +23,19 @@ from treetap.party.prediction.steps import (
 )
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
 from treetap.party.runtime.context import required
-from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
+from treetap.party.runtime.step_order import (
+    ALIGNMENT,
+    ANY,
+    LATER,
+    NEXT_ROUND,
+    SAME,
+    THIS_ROUND,
+    Next,
+    Phase,
+    role,
+    step,
+    steps_of,
+)
 from treetap.wire.v2 import control_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
@@ -49,19 +62,31 @@ class FeatureParty:
         self._end: entries.FeaturePartyEnd | lattice.FeaturePartyEnd = cipher.FeaturePartyEnd(
             job, self._opened, self.sizes, self._place
         )
-        self._blocks = TakenBlocks(job.context, opening)
+        self._list = RaisedList(job, self._opened)
+        self._blocks = TakenBlocks(job.context, opening, self._list.check)
         self._block: Block | None = None  # the one at hand
         names = self._splits.phase(job, NamesSent(job, self._splits.names()))
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: names}
         steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
-        self.steps = steps_asked_for(job.opening, steps, attributed=["mask_attributions"])
+        self.steps = steps_asked_for(
+            job.opening, steps, attributed=["mask_attributions"], looked_up=["answer_look_ups"]
+        )
 
-    @step(Next("mask_block"))
+    @step(Next("mask_block"), Next("answer_look_ups", ANY))
     async def take_key(self) -> None:
         """Take the public key of this prediction, and what each ciphertext depends on of the own splits."""
         await self._end.take_key()
 
-    @step(Next("mask_attributions", THIS_ROUND, ATTRIBUTED), Next("mask_block", NEXT_ROUND, UNATTRIBUTED))
+    @step(Next("mask_block", SAME), Next("mask_block", LATER), Next("answer_look_ups", LATER))
+    async def answer_look_ups(self, request: control_pb2.StepRequest) -> None:
+        """Raise the ids of a block's new records to the exponent of the list."""
+        await self._list.answer(request.round)
+
+    @step(
+        Next("mask_attributions", THIS_ROUND, ATTRIBUTED),
+        Next("mask_block", NEXT_ROUND, UNATTRIBUTED),
+        Next("answer_look_ups", LATER),
+    )
     async def mask_block(self, request: control_pb2.StepRequest) -> None:
         """Stages 1 and 2 for a block of records.
 

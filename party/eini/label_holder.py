@@ -14,12 +14,17 @@ import numpy as np
 from treetap.arrays import Floats
 from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.look_up import Lists
 from treetap.party.prediction.opened_model import PredictionJob
+from treetap.party.prediction.records import ServedPrediction
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from treetap.party.prediction.steps import (
+    ANSWERED,
     ATTRIBUTED,
+    LOOKED_FOR,
     NAMES,
     OPENING_ROWS,
+    REQUESTED,
     after_batch_block,
     after_block,
     conditions_of,
@@ -32,7 +37,17 @@ from treetap.party.prediction.steps import (
 )
 from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import Rows, required
-from treetap.party.runtime.step_order import ALIGNMENT, THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.step_order import (
+    ALIGNMENT,
+    NEXT_ROUND,
+    SAME,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from treetap.tables.label_columns import IdColumns
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -43,7 +58,14 @@ if TYPE_CHECKING:  # of the two ciphers a job imports its own
 ATTRIBUTIONS = "attributions"
 
 
-@role({**OPENING_ROWS, NAMES: (Next("make_keys"),), "await_requests": requested_block("score_block")}, BatchPrediction)
+@role(
+    {
+        **OPENING_ROWS,
+        NAMES: (Next("make_keys"),),
+        "await_requests": (*requested_block("score_block"), Next("look_up", THIS_ROUND, LOOKED_FOR)),
+    },
+    BatchPrediction,
+)
 class LabelHolder:
     """The label holder: both ends of the chain."""
 
@@ -58,10 +80,11 @@ class LabelHolder:
             job, self._scoring, self.sizes, self._advance
         )
         self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
+        self._lists = Lists(job, self._scoring.opened)
         steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
-        self.steps = steps_asked_for(job.opening, steps, attributed=["attribute_block"])
+        self.steps = steps_asked_for(job.opening, steps, attributed=["attribute_block"], looked_up=["look_up"])
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
@@ -74,6 +97,13 @@ class LabelHolder:
         """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
         if self._chain:
             await self._end.make_keys()
+
+    @step(Next("score_block", SAME, REQUESTED), Next("await_requests", NEXT_ROUND, ANSWERED))
+    async def look_up(self, request: control_pb2.StepRequest) -> Outcome:
+        """Look up the new records of the block; those that a party lacks have no score, but by a join from the left."""
+        records = self._scoring.records
+        assert isinstance(records, ServedPrediction)
+        return await records.look_up(request.round, self._lists)
 
     @step(Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block"))
     async def score_block(self, request: control_pb2.StepRequest) -> Outcome:
@@ -138,10 +168,10 @@ class LabelHolder:
 
         With several nobody is left out, for whom one has would be seen by others.
         """
-        lacks = [of_party.lacks for of_party in self._scoring.opened.common.values()]
-        if len(self._opening.feature_parties) > 1 or self._opening.attributions or not lacks or lacks[0] is None:
+        common = list(self._scoring.opened.common.values())
+        if len(self._opening.feature_parties) > 1 or self._opening.attributions or not common:
             return np.arange(len(rows))
-        had = np.flatnonzero(~lacks[0][rows // self._scoring.opened.ways])
+        had = np.sort(common[0].placed(rows)[1])
         return had if len(had) else np.arange(1)
 
     def _alone(self, rows: Rows, places: Rows) -> Floats:

@@ -124,6 +124,11 @@ class AskedRecords(PartnerRecords):
     def __len__(self) -> int:
         return len(self._common) + self._listed * self._opened.ways
 
+    @property
+    def apart(self) -> bool:
+        """See `PartnerRecords.apart`."""
+        return True
+
     def among(self, rows: Rows) -> Rows:
         """See `PartnerRecords.among`."""
         return rows[np.sort(self.placed(rows)[1])]

@@ -5,7 +5,7 @@ The label holder sends the records of each block to every feature party.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from treetap.party.runtime.step_order import (
     without,
 )
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.messages import aligned_apart
+from treetap.protocols.messages import places_told
 from treetap.protocols.registry import prediction
 from treetap.tables.record_ids import Ids
 from treetap.wire.records import most_bytes, pack_bits, rows_of, unpack_bits
@@ -125,7 +125,7 @@ async def send_block(context: StepContext, common: Mapping[str, PartnerRecords],
         (own, places), total = of_party.placed(rows), len(of_party)
         items = counted_items(as_chunk, own, total, most_bytes(len(own), total))
         bodies[party] = [*counted_bodies(lambda chunks: prediction_pb2.BlockRecords(chunks=chunks), items)]
-        if of_party.lacks is not None:
+        if of_party.apart:
             told = places.astype("<u4").tobytes()
             for first in range(0, max(len(told), 1), MESSAGE_BYTES):
                 part = told[first : first + MESSAGE_BYTES]
@@ -152,8 +152,14 @@ class Block(NamedTuple):
 class TakenBlocks:
     """The blocks of records that a feature party takes from the label holder in one attempt."""
 
-    def __init__(self, context: StepContext, opening: prediction_pb2.OpenModel) -> None:
-        self._context, self._opening = context, opening
+    def __init__(
+        self,
+        context: StepContext,
+        opening: prediction_pb2.OpenModel,
+        check: Callable[[Rows], None] = lambda _: None,
+    ) -> None:
+        """`check`: raises Malformed of records that cannot be asked about."""
+        self._context, self._opening, self._check = context, opening, check
         self._taken: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
     async def take(self, number: int, ids: Ids, ways: int = 1) -> Block:
@@ -171,7 +177,7 @@ class TakenBlocks:
         """
         context, label_holder, most = self._context, self._opening.recipient, max(1, self._opening.block)
         chunks: list[types_pb2.RecordChunk] = []
-        told, records, apart = b"", 0, aligned_apart(self._opening)
+        told, records, apart = b"", 0, places_told(self._opening)
         async for message in context.mailbox.series(label_holder, "block_records", number, 0):
             body = message.prediction.block_records
             chunks += body.chunks
@@ -187,6 +193,7 @@ class TakenBlocks:
             raise Malformed(f"{label_holder}, block {number}: has {records} records, blocks have {most}")
         if apart and (len(told) != 4 * len(rows) or len({*places.tolist()} & {*range(records)}) != len(rows)):
             raise Malformed(f"{label_holder}, block {number}: has no {len(rows)} places of {records} records")
+        self._check(rows)
         self._check_new(number, rows, len(ids))
         spent = np.zeros(len(rows), dtype=bool)
         if self._opening.serve:

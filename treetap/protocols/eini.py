@@ -145,6 +145,7 @@ PROTOCOL = PredictionProtocol(
     capabilities=frozenset(
         {
             *(Feature.WITHHELD_MODEL, Feature.LEFT_MODEL, Feature.SERVE, Feature.REASONS),
+            Feature.LOOK_UP,
             *(Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS),
         }
     ),

@@ -559,7 +559,7 @@ PREDICTIONS: tuple[Exclusion, ...] = (
         F.LOOK_UP,
         OTHERS,
         "it has no steps that look up a record at another party",
-        "use protocol interactive, or leave it out",
+        "use protocol interactive, eini or eini-lattice, or leave it out",
     ),
     Exclusion(F.LOOK_UP, F.TABLE, "the records of a table are aligned, not looked up", "serve the model"),
     Exclusion(F.LOOK_UP, F.SORTED_IDS, "no party blinds its ids", "train with alignment = 'psi', or leave it out"),

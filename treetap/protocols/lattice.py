@@ -61,7 +61,10 @@ PROTOCOL = PredictionProtocol(
     sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
     capabilities=frozenset(
-        {Feature.WITHHELD_MODEL, Feature.LEFT_MODEL, Feature.SERVE, Feature.EXPLAIN, Feature.REASONS}
+        {
+            *(Feature.WITHHELD_MODEL, Feature.LEFT_MODEL, Feature.SERVE, Feature.EXPLAIN, Feature.REASONS),
+            Feature.LOOK_UP,
+        }
     ),
     needs=Needs(kernels=True),
 )

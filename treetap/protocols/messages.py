@@ -83,6 +83,11 @@ def aligned_apart(job: setup_pb2.JobSpec | prediction_pb2.OpenModel) -> bool:
     return job.join == LEFT and job.alignment == "psi"
 
 
+def places_told(opening: prediction_pb2.OpenModel) -> bool:
+    """True if a feature party may lack records of a block, or have them in another order, and hears their places."""
+    return opening.look_up or aligned_apart(opening)
+
+
 @dataclass(kw_only=True)
 class JobSizes:
     """Numbers of a job at one party from which the lengths of its messages follow.
@@ -380,8 +385,8 @@ class ScoringSizes(JobSizes):
 
 
 records_of_block = at_most(
-    lambda sizes: sizes.record_set() + 5 * sizes.records,
-    "The set of a block's records, and of a model joined from the left the place of each.",
+    lambda sizes: sizes.record_set() + 5 * max(sizes.records, sizes.block),
+    "The set of a block's records; of a model joined from the left, or with look-ups, also the place of each.",
 )
 
 
