@@ -74,6 +74,13 @@ async def conduct(
     `begin` makes the roster of an attempt with the given parties, which reports progress; `again` counts a new attempt.
     """
     parties = [opening.recipient, *opening.feature_parties]
+
+    def beside() -> Roster:
+        again()
+        made = begin([party for party in parties if party not in opening.away], progress)
+        made.beside = True
+        return made
+
     returns = Returns(opening, progress, lambda away: begin(away, None))
     failures = 0  # in a row
     while True:
@@ -83,7 +90,7 @@ async def conduct(
         opening.peers.extend(roster.peers())
         try:
             async with returns.watched():
-                written = await predict(roster, opening, progress)
+                written = await predict(roster, opening, progress, beside)
             if written is not None:
                 return roster, written
             await roster.leave(LEAVE_S)

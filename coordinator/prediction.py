@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treetap.coordinator import protocols
 from treetap.coordinator.protocols import PredictionCourse, align, take_turns
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
+from treetap.coordinator.serving import serve
 from treetap.errors import ConfigError, Malformed
 from treetap.process.together import together
 from treetap.protocols.alignment import check_common, check_preview, count_turns, turns
@@ -18,17 +18,11 @@ from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving, present
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
-from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
+from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Seconds after which a party that does not answer counts as away, where the request names none.
 AWAY_DEADLINE_S = 30.0
-#: Seconds between two requests for every party's account, which also shows that the party is present.
-LOOK_S = 5.0
-#: Seconds of serving after which an attempt counts as one that served, also without any request.
-PROVEN_S = 60.0
-#: Seconds of serving before which a label holder that has its tables read again does not get another attempt.
-REREAD_S = 10.0
 
 
 def opening_of(
@@ -82,18 +76,17 @@ def opening_of(
 
 
 async def predict(
-    roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress
+    roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress, beside: Callable[[], Roster]
 ) -> prediction_pb2.WrittenPredictions | None:
-    """Conduct a prediction by the protocol that its opening names.
+    """Conduct a prediction by the protocol that its opening names; `beside`: see `serve`.
 
     Returns None where it served and is to go on in another attempt; serving ends with an error only.
     """
     progress.scorer = opening.recipient
-    course = protocols.prediction(opening)
     if opening.serve:
-        await serve(roster, opening, course, progress)
+        await serve(roster, opening, progress, beside)
         return None
-    return await _predict_table(roster, opening, course, progress)
+    return await _predict_table(roster, opening, protocols.prediction(opening), progress)
 
 
 async def _predict_table(
@@ -111,59 +104,6 @@ async def _predict_table(
     written = await roster.ask(opening.recipient, "write_predictions", prediction_pb2.WritePredictions())
     outcome: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
     return outcome
-
-
-async def serve(
-    roster: Roster, opening: prediction_pb2.OpenModel, course: PredictionCourse, progress: Progress
-) -> None:
-    """Score the records that clients request, block after block.
-
-    1. The label holder waits for requests, a few seconds at a time, so that each step keeps its deadline.
-    2. The records requested so far are a block. Those that are new are looked up; what is left the protocol scores as
-       any other block.
-
-    Serving ends with an error, when it is cancelled, or between two blocks: once a party that was away is back, or the
-    label holder has its tables read again.
-    """
-    label_holder = opening.recipient
-    opened = await course.begin(roster, opening, progress)
-    progress.phase("serve")
-    roster.log_level = logging.DEBUG  # the metrics cover these repeated steps
-    loop = asyncio.get_running_loop()
-    began = look = loop.time()
-    block, waits = 0, 0
-    while progress.ending or not progress.back:
-        asking = [roster.ask_all([label_holder], "await_requests", serving_pb2.AwaitRequests(), block, waits)]
-        if loop.time() >= look or progress.ending:
-            asking.append(roster.ask_all(roster.names, "account", setup_pb2.Account()))
-            look = loop.time() + LOOK_S
-        heard, *accounts = await together(*asking)
-        if progress.ending and not accounts:
-            accounts = [await roster.ask_all(roster.names, "account", setup_pb2.Account())]
-        for answers in accounts:
-            progress.accounts({party: answered(party, answer, "accounted") for party, answer in answers.items()})
-        awaited = answered(label_holder, heard[label_holder], "awaited_requests")
-        progress.serving(awaited.figures)
-        progress.served = progress.served or loop.time() - began >= PROVEN_S
-        if progress.ending:
-            progress.settled.set()
-        if awaited.look_ups:
-            awaited.records = await _look_up(roster, opening, block)
-        if awaited.records:
-            await course.score(roster, opening, opened, block, progress)
-            progress.served = True
-        block, waits = (block + 1, 0) if awaited.records or awaited.look_ups else (block, waits + 1)
-        if awaited.reread and not progress.ending and loop.time() - began >= REREAD_S:
-            log.info("%s has its tables read again: another attempt begins", label_holder)
-            return
-
-
-async def _look_up(roster: Roster, opening: prediction_pb2.OpenModel, block: int) -> int:
-    """Have the label holder look up the new records of a block at the others; returns how many records are left."""
-    asking = roster.ask_all([opening.recipient], "look_up", round=block)
-    heard, _ = await together(asking, roster.ask_all(present(opening), "answer_look_ups", round=block))
-    left: serving_pb2.FoundRecords = answered(opening.recipient, heard[opening.recipient], "found_records")
-    return left.records
 
 
 def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:

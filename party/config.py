@@ -60,6 +60,8 @@ class ServeConfig(Strict):
     """Most records that wait for a round; a request beyond that is refused."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
     """Longest wait for an answer, in seconds; a client may ask for less."""
+    refresh: Annotated[str, Field(pattern=r"^(?:[1-9]\d*[smh])?$")] = ""
+    """How often the tables of served models are read again: "5m", "30s" or "12h"; without it after SIGHUP alone."""
     refused: str = ""
     """The class that reasons are about, which a model served with reasons must have; without it the second of two. Of a
     regression they are about higher values.
@@ -74,6 +76,11 @@ class ServeConfig(Strict):
         if self.most_ids > self.queue:
             raise ValueError(f"most_ids = {self.most_ids} exceeds queue = {self.queue}: such a request would never fit")
         return self
+
+
+def seconds_of(span: str) -> int:
+    """Of "5m": 300; of the empty text 0."""
+    return int(span[:-1]) * {"s": 1, "m": 60, "h": 3600}[span[-1]] if span else 0
 
 
 class PartyConfig(WorkerSettings, Relayed):

@@ -93,6 +93,7 @@ class PartyNode:
             decisions = DecisionLog(config.name, config.state, config.serve.decision_days, offload)
         self.served_models = ServedModels(config, self._metrics, decisions)  #: answers clients of served models
         self._sessions: dict[str, Session] = {}
+        self._before: dict[str, Session] = {}  # of served models: of the attempt before, which serves until it is left
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
@@ -158,7 +159,8 @@ class PartyNode:
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step; yields progress, then the result."""
-        kind, session, policy = name_of(request), self._sessions.get(request.job), self.config.policy
+        kind, policy = name_of(request), self.config.policy
+        session = self._session(request.job, request.attempt)
         if session is not None and session.coordinator == caller and kind not in (*SUBMISSIONS, "check_job"):
             policy = session.context.policy  # a job under way keeps the one that it began with
         if caller not in policy.people.coordinators:
@@ -222,7 +224,7 @@ class PartyNode:
     ) -> exchange_pb2.Receipt:
         """Receive one message. `content`: its bytes as they came; None: as protobuf writes them."""
         _check_head(message.job)
-        session = self._sessions.get(message.job)
+        session = self._session(message.job, message.attempt)
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
         if session is None or caller not in session.members:
             raise self._unknown(message.job)
@@ -240,7 +242,7 @@ class PartyNode:
 
     async def close(self) -> None:
         """End all sessions; what is on disk stays."""
-        for session in list(self._sessions.values()):
+        for session in [*self._sessions.values(), *self._before.values()]:
             await self._end(session)
         await ended(self.tasks)
         self._recorders.close_all()
@@ -293,7 +295,7 @@ class PartyNode:
         submission = SUBMISSIONS[kind](request)
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-            current = self._sessions.get(request.job)
+            current, serves = self._sessions.get(request.job), _serves(request, kind)
             if current is not None:
                 current.check_same(caller, submission)
                 if request.attempt == current.context.attempt:
@@ -301,8 +303,11 @@ class PartyNode:
                         raise Conflict(f"{kind} of job {request.job} came again with other content")
                     return current
                 check_latest(request.job, request.attempt, current.context.attempt)
-                await self._end(current)
-            serves = kind == "open_model" and request.prediction.open_model.serve
+                await self._end_before(request.job)
+                if request.beside and serves and current.serves:
+                    self._before[request.job] = current
+                else:
+                    await self._end(current)
             if not serves:
                 self._check_room()
             with disk_faults(self.config.name, kind):
@@ -358,8 +363,13 @@ class PartyNode:
         if sum(not session.serves for session in self._sessions.values()) >= most:
             raise Overloaded(f"{self.config.name} has {most} jobs under way (most_jobs = {most} in its file)")
 
+    def _session(self, job: str, attempt: int) -> Session | None:
+        """The session of an attempt that serves beside a later one; else the job's."""
+        before = self._before.get(job)
+        return before if before is not None and before.context.attempt == attempt else self._sessions.get(job)
+
     def _find(self, caller: str, request: control_pb2.StepRequest) -> Session:
-        session = self._sessions.get(request.job)
+        session = self._session(request.job, request.attempt)
         if session is None or session.coordinator != caller:
             raise self._unknown(request.job)
         session.check_attempt(request.attempt)
@@ -414,13 +424,19 @@ class PartyNode:
     async def _leave(self, caller: str, request: control_pb2.StepRequest) -> None:
         """End the session, if there is one of this submission; else the job was left before, which is no error.
 
-        A late copy, which comes after a later attempt has begun, has no effect.
+        A late copy, which comes after a later attempt has begun, has no effect but on an attempt that serves beside it.
         """
         leave = request.setup.leave
         async with self._one_at_a_time(request.job):
             if self._attempts.later_begun(request.job, leave.submission, request.attempt):
+                before = self._before.get(request.job)
+                if before is not None and before.context.attempt == request.attempt:
+                    before.check_same(caller, leave.submission)
+                    await self._end_before(request.job)
                 return
             session = self._sessions.get(request.job)
+            if leave.alone and session is not None and session.context.attempt != request.attempt:
+                session = None
             with disk_faults(self.config.name, "leave"):
                 if session is not None and session.submission == leave.submission:
                     session.check_coordinator(caller)
@@ -431,7 +447,11 @@ class PartyNode:
                 # a dealer has no model, and its marks serve until the job ends
                 gone = leave.discard or (leave.ends and isinstance(self.config, DealerConfig))
                 if session is not None:
+                    before = self._before.pop(request.job, None) if leave.alone else None
+                    await self._end_before(request.job)
                     await self._end(session, leave.submission if gone else None)
+                    if before is not None:
+                        self._sessions[request.job] = before
                 elif gone:
                     self._store.job(request.job).discard(leave.submission)
                 if leave.discard:
@@ -453,12 +473,19 @@ class PartyNode:
     async def _end(self, session: Session, discard: str | None = None) -> None:
         if session.expiry is not None:
             session.expiry.cancel()
-        if self._sessions.get(session.context.job) is session:
-            del self._sessions[session.context.job]
-            log.info("job %s, attempt %d: left", session.context.job, session.context.attempt)
-        self.served_models.leave(session.context.job)  # first: clients wait for answers
+        job, attempt = session.context.job, session.context.attempt
+        for held in (self._sessions, self._before):
+            if held.get(job) is session:
+                del held[job]
+                log.info("job %s, attempt %d: left", job, attempt)
+        self.served_models.leave(job, attempt)  # first: clients wait for answers
         await session.close(discard)
         collect_ended()
+
+    async def _end_before(self, job: str) -> None:
+        """End the attempt that serves beside a later one, if there is one."""
+        if (before := self._before.get(job)) is not None:
+            await self._end(before)
 
     def _expect_more(self, session: Session) -> None:
         """Restart the timer that ends a session without steps; a resumed job continues from the disk."""
@@ -481,6 +508,11 @@ class PartyNode:
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self.config.name, "leave"):
                     self._attempts.left(job, session.submission, attempt)
+
+
+def _serves(request: control_pb2.StepRequest, kind: str) -> bool:
+    """True of a step that opens a model to be served."""
+    return kind == "open_model" and request.prediction.open_model.serve
 
 
 def _check_head(job: str, trace: bytes = b"") -> None:

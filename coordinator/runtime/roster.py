@@ -50,6 +50,7 @@ class Roster:
         self._byte_counts, self._metrics = byte_counts, metrics
         self._progress, self._trace = progress, trace
         self.log_level = logging.INFO  #: level of the log lines at the ends of steps
+        self.beside = False  #: the attempt before this one goes on serving meanwhile
 
     @property
     def names(self) -> list[str]:
@@ -82,7 +83,7 @@ class Roster:
             job=self._job, attempt=self._attempt, round=round, stage=stage, asks_only=asks_only
         )
         if isinstance(body, Opening) and not asks_only:
-            request.trace = self._trace
+            request.trace, request.beside = self._trace, self.beside
         filled(request, step, body)
         reconnects = Reconnects(self._timeouts)
         began = asyncio.get_running_loop().time()
@@ -112,9 +113,14 @@ class Roster:
         results = await together(*(self.ask(party, step, body, round, stage) for party in names))
         return dict(zip(names, results, strict=True))
 
-    async def leave(self, within_s: float, *, discard: bool = False, ends: bool = False) -> list[str]:
-        """Have all parties leave the job, within `within_s` at most; returns those that did not confirm it."""
-        body = setup_pb2.Leave(discard=discard, submission=self._submission, ends=ends)
+    async def leave(
+        self, within_s: float, *, discard: bool = False, ends: bool = False, alone: bool = False
+    ) -> list[str]:
+        """Have all parties leave the job, within `within_s` at most; returns those that did not confirm it.
+
+        `alone`: this attempt; one before it that still serves goes on.
+        """
+        body = setup_pb2.Leave(discard=discard, submission=self._submission, ends=ends, alone=alone)
         leaving = {party: asyncio.ensure_future(self._leave(party, body)) for party in self.names}
         try:
             if leaving:

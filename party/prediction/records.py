@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from treetap.errors import BadInput, ConfigError, NotServed
 from treetap.models.arrays import Arrays
 from treetap.models.line_file import Line
 from treetap.models.store import KINDS
-from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.config import PartyConfig, ServeConfig, seconds_of
 from treetap.party.prediction.applicants import Applicants, encode
 from treetap.party.prediction.batch import BatchPrediction, Beside
 from treetap.party.prediction.look_up import Lists
@@ -76,14 +77,15 @@ class ServedPrediction:
         self._served_models = served_models
         if degrades_serving(opening):
             check_degraded_serving(opening, partial(absence_of, opened.manifest.get("params", {})))
-        self.model, self.job = opening.model, context.job
+        self.model, self.job, self.attempt = opening.model, context.job, context.attempt
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.waiting_records.inc)
         self._own = Ids.of([])  # sorted
         self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._spent: Mapping[int, str] = {}  # of the block at hand: see `leave_out`
-        self._rereads = served_models.rereads  # more since then: another attempt is asked for
+        self._rereads = served_models.rereads  # more since then, or late: another attempt is asked for
+        self._old_at = asyncio.get_running_loop().time() + (seconds_of(self.config.refresh) or math.inf)
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
         self._applicants = Applicants(opened, self.named, lambda name: self._place(name) != UNKNOWN)
@@ -152,6 +154,7 @@ class ServedPrediction:
             if self._opening.look_up:
                 self._applicants.begin()
             self._context.costs.level = logging.DEBUG  # these steps have no end; metrics count them
+            self._served_models.begin(self)
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
         self._applicants.take(self._rows // self._opened.ways)
@@ -163,7 +166,7 @@ class ServedPrediction:
         awaited = serving_pb2.AwaitedRequests(
             records=len(self._rows),
             figures=self._current_figures(),
-            reread=self._served_models.rereads > self._rereads,
+            reread=self._served_models.rereads > self._rereads or asyncio.get_running_loop().time() >= self._old_at,
             look_ups=len(self.new),
         )
         requested = LOOKED_FOR if self.new else REQUESTED if len(self._rows) else UNREQUESTED

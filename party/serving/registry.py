@@ -102,6 +102,7 @@ class ServedModel(Protocol):
     config: ServeConfig
     model: str
     job: str
+    attempt: int
 
     @property
     def ready(self) -> bool:
@@ -160,6 +161,7 @@ class ServedModels:
         self.rereads = 0  #: how often this party has been told to read its tables again
         self.address = ""
         self._served: dict[str, ServedModel] = {}
+        self._beside: list[ServedModel] = []  # by further attempts of these jobs: such as begin, such as end
         self._between: dict[str, str] = {}  # model → its job, whose attempt has ended and another one may begin
 
     def go_by(self, config: PartyConfig) -> None:
@@ -180,16 +182,36 @@ class ServedModels:
                 f"treetap cancel {other.job} first",
                 party=self._name,
             )
+        if other is not None and other.ready:
+            self._beside.append(served)
+            return
         self._served[served.model] = served
         self._between.pop(served.model, None)
 
-    def leave(self, job: str) -> None:
-        """Remove the model of a job whose attempt ends; clients who name it are asked to come again."""
-        for model, served in list(self._served.items()):
-            if served.job == job:
-                del self._served[model]
-                self._between[model] = job
-                served.close()
+    def begin(self, served: ServedModel) -> None:
+        """Have an attempt's model answer from here on; requests that wait for the attempt before it stay there."""
+        if served in self._beside:
+            self._beside.remove(served)
+            self._beside.append(self._served[served.model])
+            self._served[served.model] = served
+
+    def leave(self, job: str, attempt: int) -> None:
+        """Remove the model of a job's attempt that ends.
+
+        Clients are answered by an attempt beside it, or asked to come again.
+        """
+        for served in [*self._served.values(), *self._beside]:
+            if (served.job, served.attempt) != (job, attempt):
+                continue
+            if served in self._beside:
+                self._beside.remove(served)
+            else:
+                del self._served[served.model]
+                self._between[served.model] = job
+            served.close()
+        for served in [served for served in self._beside if served.model in self._between]:
+            self._beside.remove(served)
+            self.take(served)
 
     def forget(self, job: str) -> None:
         """Forget the model of a job that has been cancelled: its name is that of no served model."""

@@ -255,7 +255,7 @@ async def test_a_model_between_two_attempts_is_served_later(tmp_path: Path) -> N
     async with serving(tmp_path, {"away_policy": "retry", "away_deadline_s": 30}) as federation:
         assert (await federation.train(JOB, "other")).state == "finished"
         await serve(federation, "o", model="other")
-        federation.node(LABEL_HOLDER).served_models.leave("s")
+        federation.node(LABEL_HOLDER).served_models.leave("s", 1)
         with pytest.raises(NotServed, match="model job is not served now; ask again later"):
             await ask(federation, IDS[0], model="job")
         with pytest.raises(BadInput, match="serves several: job, other"):

@@ -30,7 +30,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import setup_pb2 as treetap_dot_wire_dot_v2_dot_setup__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v2/control.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/alignment.proto\x1a\x1ctreetap/wire/v2/growth.proto\x1a treetap/wire/v2/prediction.proto\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/setup.proto\"\xa8\x03\n\x0bStepRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05round\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05stage\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tasks_only\x18\x05 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05trace\x18\x06 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x12\x31\n\x05setup\x18\n \x01(\x0b\x32\x1a.treetap.wire.v2.SetupStepB\x04\xa8\xd4\x18\x01H\x00\x12\x39\n\talignment\x18\x0b \x01(\x0b\x32\x1e.treetap.wire.v2.AlignmentStepB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06growth\x18\x0c \x01(\x0b\x32\x1b.treetap.wire.v2.GrowthStepB\x04\xa8\xd4\x18\x01H\x00\x12;\n\nprediction\x18\r \x01(\x0b\x32\x1f.treetap.wire.v2.PredictionStepB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x08protocol\x18\x0e \x01(\x0b\x32\x15.treetap.wire.v2.StepB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"~\n\tStepEvent\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x19.treetap.wire.v2.ProgressB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.StepResultB\x04\xa8\xd4\x18\x01H\x00\x42\x07\n\x05\x65vent\"b\n\x08Progress\x12\x12\n\x04\x64one\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x18\n\narithmetic\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\"\xe0\x02\n\nStepResult\x12\x13\n\x05\x62ytes\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x18\n\narithmetic\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x33\n\x05setup\x18\n \x01(\x0b\x32\x1c.treetap.wire.v2.SetupResultB\x04\xa8\xd4\x18\x01H\x00\x12;\n\talignment\x18\x0b \x01(\x0b\x32 .treetap.wire.v2.AlignmentResultB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06growth\x18\x0c \x01(\x0b\x32\x1d.treetap.wire.v2.GrowthResultB\x04\xa8\xd4\x18\x01H\x00\x12=\n\nprediction\x18\r \x01(\x0b\x32!.treetap.wire.v2.PredictionResultB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x08protocol\x18\x0e \x01(\x0b\x32\x17.treetap.wire.v2.ResultB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result2M\n\x07\x43ontrol\x12\x42\n\x04Step\x12\x1c.treetap.wire.v2.StepRequest\x1a\x1a.treetap.wire.v2.StepEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtreetap/wire/v2/control.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/alignment.proto\x1a\x1ctreetap/wire/v2/growth.proto\x1a treetap/wire/v2/prediction.proto\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/setup.proto\"\xbe\x03\n\x0bStepRequest\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05round\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05stage\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tasks_only\x18\x05 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05trace\x18\x06 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x62\x65side\x18\x07 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x31\n\x05setup\x18\n \x01(\x0b\x32\x1a.treetap.wire.v2.SetupStepB\x04\xa8\xd4\x18\x01H\x00\x12\x39\n\talignment\x18\x0b \x01(\x0b\x32\x1e.treetap.wire.v2.AlignmentStepB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06growth\x18\x0c \x01(\x0b\x32\x1b.treetap.wire.v2.GrowthStepB\x04\xa8\xd4\x18\x01H\x00\x12;\n\nprediction\x18\r \x01(\x0b\x32\x1f.treetap.wire.v2.PredictionStepB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x08protocol\x18\x0e \x01(\x0b\x32\x15.treetap.wire.v2.StepB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"~\n\tStepEvent\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x19.treetap.wire.v2.ProgressB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.StepResultB\x04\xa8\xd4\x18\x01H\x00\x42\x07\n\x05\x65vent\"b\n\x08Progress\x12\x12\n\x04\x64one\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62ytes\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x18\n\narithmetic\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\"\xe0\x02\n\nStepResult\x12\x13\n\x05\x62ytes\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x13\x12\x18\n\narithmetic\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x33\n\x05setup\x18\n \x01(\x0b\x32\x1c.treetap.wire.v2.SetupResultB\x04\xa8\xd4\x18\x01H\x00\x12;\n\talignment\x18\x0b \x01(\x0b\x32 .treetap.wire.v2.AlignmentResultB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\x06growth\x18\x0c \x01(\x0b\x32\x1d.treetap.wire.v2.GrowthResultB\x04\xa8\xd4\x18\x01H\x00\x12=\n\nprediction\x18\r \x01(\x0b\x32!.treetap.wire.v2.PredictionResultB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x08protocol\x18\x0e \x01(\x0b\x32\x17.treetap.wire.v2.ResultB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result2M\n\x07\x43ontrol\x12\x42\n\x04Step\x12\x1c.treetap.wire.v2.StepRequest\x1a\x1a.treetap.wire.v2.StepEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,6 +49,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPREQUEST'].fields_by_name['asks_only']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['trace']._loaded_options = None
   _globals['_STEPREQUEST'].fields_by_name['trace']._serialized_options = b'\250\324\030\001'
+  _globals['_STEPREQUEST'].fields_by_name['beside']._loaded_options = None
+  _globals['_STEPREQUEST'].fields_by_name['beside']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['setup']._loaded_options = None
   _globals['_STEPREQUEST'].fields_by_name['setup']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST'].fields_by_name['alignment']._loaded_options = None
@@ -86,13 +88,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPRESULT'].fields_by_name['protocol']._loaded_options = None
   _globals['_STEPRESULT'].fields_by_name['protocol']._serialized_options = b'\250\324\030\001'
   _globals['_STEPREQUEST']._serialized_start=241
-  _globals['_STEPREQUEST']._serialized_end=665
-  _globals['_STEPEVENT']._serialized_start=667
-  _globals['_STEPEVENT']._serialized_end=793
-  _globals['_PROGRESS']._serialized_start=795
-  _globals['_PROGRESS']._serialized_end=893
-  _globals['_STEPRESULT']._serialized_start=896
-  _globals['_STEPRESULT']._serialized_end=1248
-  _globals['_CONTROL']._serialized_start=1250
-  _globals['_CONTROL']._serialized_end=1327
+  _globals['_STEPREQUEST']._serialized_end=687
+  _globals['_STEPEVENT']._serialized_start=689
+  _globals['_STEPEVENT']._serialized_end=815
+  _globals['_PROGRESS']._serialized_start=817
+  _globals['_PROGRESS']._serialized_end=915
+  _globals['_STEPRESULT']._serialized_start=918
+  _globals['_STEPRESULT']._serialized_end=1270
+  _globals['_CONTROL']._serialized_start=1272
+  _globals['_CONTROL']._serialized_end=1349
 # @@protoc_insertion_point(module_scope)

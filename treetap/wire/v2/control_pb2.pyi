@@ -31,6 +31,7 @@ class StepRequest(google.protobuf.message.Message):
     STAGE_FIELD_NUMBER: builtins.int
     ASKS_ONLY_FIELD_NUMBER: builtins.int
     TRACE_FIELD_NUMBER: builtins.int
+    BESIDE_FIELD_NUMBER: builtins.int
     SETUP_FIELD_NUMBER: builtins.int
     ALIGNMENT_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int
@@ -49,6 +50,8 @@ class StepRequest(google.protobuf.message.Message):
     """Of a step that opens a job: 16 random bytes that the coordinator drew for the job, under which each organisation exports
     its own spans to its own collector.
     """
+    beside: builtins.bool
+    """Of a step that opens a model to be served: the attempt before this one goes on serving until it is left."""
     @property
     def setup(self) -> treetap.wire.v2.setup_pb2.SetupStep: ...
     @property
@@ -68,6 +71,7 @@ class StepRequest(google.protobuf.message.Message):
         stage: builtins.int = ...,
         asks_only: builtins.bool = ...,
         trace: builtins.bytes = ...,
+        beside: builtins.bool = ...,
         setup: treetap.wire.v2.setup_pb2.SetupStep | None = ...,
         alignment: treetap.wire.v2.alignment_pb2.AlignmentStep | None = ...,
         growth: treetap.wire.v2.growth_pb2.GrowthStep | None = ...,
@@ -75,7 +79,7 @@ class StepRequest(google.protobuf.message.Message):
         protocol: treetap.wire.v2.protocols_pb2.Step | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["alignment", b"alignment", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "setup", b"setup", "step", b"step"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "asks_only", b"asks_only", "attempt", b"attempt", "growth", b"growth", "job", b"job", "prediction", b"prediction", "protocol", b"protocol", "round", b"round", "setup", b"setup", "stage", b"stage", "step", b"step", "trace", b"trace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "asks_only", b"asks_only", "attempt", b"attempt", "beside", b"beside", "growth", b"growth", "job", b"job", "prediction", b"prediction", "protocol", b"protocol", "round", b"round", "setup", b"setup", "stage", b"stage", "step", b"step", "trace", b"trace"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["setup", "alignment", "growth", "prediction", "protocol"] | None: ...
 
 Global___StepRequest: typing_extensions.TypeAlias = StepRequest

@@ -432,8 +432,8 @@ class AwaitedRequests(google.protobuf.message.Message):
     records: builtins.int
     """Records of the block; 0: no request has arrived, wait again."""
     reread: builtins.bool
-    """This party's operator has had it read its tables again (SIGHUP): the coordinator begins another attempt, for which
-    every party reads its table.
+    """This party's operator has had it read its tables again (SIGHUP, or `refresh`): the coordinator begins another attempt
+    beside this one, for which every party reads its table.
     """
     look_ups: builtins.int
     """Those of the block that are to be looked up at the feature parties."""

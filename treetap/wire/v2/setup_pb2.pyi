@@ -525,17 +525,21 @@ class Leave(google.protobuf.message.Message):
     DISCARD_FIELD_NUMBER: builtins.int
     SUBMISSION_FIELD_NUMBER: builtins.int
     ENDS_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
     discard: builtins.bool
     submission: builtins.str
     ends: builtins.bool
+    alone: builtins.bool
+    """This attempt alone: one before it that still serves a model goes on."""
     def __init__(
         self,
         *,
         discard: builtins.bool = ...,
         submission: builtins.str = ...,
         ends: builtins.bool = ...,
+        alone: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["discard", b"discard", "ends", b"ends", "submission", b"submission"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "discard", b"discard", "ends", b"ends", "submission", b"submission"]) -> None: ...
 
 Global___Leave: typing_extensions.TypeAlias = Leave
 
