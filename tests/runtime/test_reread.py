@@ -193,24 +193,6 @@ async def test_a_served_model_answers_about_customers_that_came_later(tmp_path: 
         assert federation.jobs.status("s")[0].attempt == 2  # asked for once, begun once
 
 
-async def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_path: Path) -> None:
-    """What served before does not lose its job to a bad file."""
-    async with serving(tmp_path, {}) as federation:
-        config = federation.configs[LABEL_HOLDER]
-        (path,) = config.tables["predict"].local()
-        good = path.read_bytes()
-        path.write_bytes(b"no table")
-        federation.node(LABEL_HOLDER).go_by(config)
-        await asyncio.sleep(60)
-        (status,) = federation.jobs.status("s")
-        assert (status.state, status.bad_input) == ("interrupted", True)
-        assert "mend it, then: treetap resume s" in status.error
-        path.write_bytes(good)
-        federation.jobs.resume("s")
-        await asyncio.sleep(60)
-        assert (await ask(federation, IDS[0])).predictions[0].status == serving_pb2.PREDICTED
-
-
 @pytest.mark.second_tier
 def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several at once, as while it reads, count once more; under `nohup` a closed terminal does not stop it.
