@@ -279,6 +279,10 @@ class ColumnPolicy(PolicyTable):
     """Feature party: take part with `join = "left"`: whether a person is in this party's table then goes into the
     score, and the label holder sees what difference it makes.
     """
+    references: dict[str, bool | int | float | str] = {}
+    """Value by column with which reasons compare a record, in the place of the training's median or most
+    frequent one.
+    """
 
     @property
     def splits_categories(self) -> bool:

@@ -14,21 +14,18 @@ import numpy as np
 from treetap.arrays import Floats
 from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.look_up import Lists
 from treetap.party.prediction.opened_model import PredictionJob
-from treetap.party.prediction.records import ServedPrediction
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from treetap.party.prediction.steps import (
-    ANSWERED,
     ATTRIBUTED,
     LOOKED_FOR,
     NAMES,
     OPENING_ROWS,
-    REQUESTED,
     after_batch_block,
     after_block,
     conditions_of,
     first_block,
+    looked_up_block,
     requested_block,
     scored_block,
     send_block,
@@ -39,8 +36,6 @@ from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
-    NEXT_ROUND,
-    SAME,
     THIS_ROUND,
     Next,
     Outcome,
@@ -63,6 +58,7 @@ ATTRIBUTIONS = "attributions"
         **OPENING_ROWS,
         NAMES: (Next("make_keys"),),
         "await_requests": (*requested_block("score_block"), Next("look_up", THIS_ROUND, LOOKED_FOR)),
+        "look_up": looked_up_block("score_block"),
     },
     BatchPrediction,
 )
@@ -80,7 +76,6 @@ class LabelHolder:
             job, self._scoring, self.sizes, self._advance
         )
         self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
-        self._lists = Lists(job, self._scoring.opened)
         steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
@@ -97,13 +92,6 @@ class LabelHolder:
         """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
         if self._chain:
             await self._end.make_keys()
-
-    @step(Next("score_block", SAME, REQUESTED), Next("await_requests", NEXT_ROUND, ANSWERED))
-    async def look_up(self, request: control_pb2.StepRequest) -> Outcome:
-        """Look up the new records of the block; those that a party lacks have no score, but by a join from the left."""
-        records = self._scoring.records
-        assert isinstance(records, ServedPrediction)
-        return await records.look_up(request.round, self._lists)
 
     @step(Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block"))
     async def score_block(self, request: control_pb2.StepRequest) -> Outcome:

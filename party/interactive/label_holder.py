@@ -24,9 +24,7 @@ from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.look_up import Lists
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
-from treetap.party.prediction.records import ServedPrediction
 from treetap.party.prediction.steps import (
     ANSWERED,
     LOOKED_FOR,
@@ -36,6 +34,7 @@ from treetap.party.prediction.steps import (
     after_block,
     conditions_of,
     first_block,
+    looked_up_block,
     requested_block,
     steps_asked_for,
 )
@@ -95,6 +94,7 @@ ASKED = "the stage has splits of other parties"
             Next("route_block", THIS_ROUND, REQUESTED),
             Next("look_up", THIS_ROUND, LOOKED_FOR),
         ),
+        "look_up": looked_up_block("ask_directions", "route_block"),
     },
     OpenedModel,
     BatchPrediction,
@@ -111,7 +111,6 @@ class LabelHolder:
         self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
         self.sizes.stages = asked_stages(len(trees))
         self._standing: _Standing | None = None
-        self._lists = Lists(job, self._scoring.opened)
         steps = steps_of(
             self,
             self._scoring.opened,
@@ -120,17 +119,6 @@ class LabelHolder:
             conditions=conditions_of(job.opening),
         )
         self.steps = steps_asked_for(job.opening, steps, served=["route_block"], looked_up=["look_up"])
-
-    @step(
-        Next("ask_directions", SAME, REQUESTED),
-        Next("route_block", SAME, REQUESTED),
-        Next("await_requests", NEXT_ROUND, ANSWERED),
-    )
-    async def look_up(self, request: control_pb2.StepRequest) -> Outcome:
-        """Look up the new records of the block; those that a party lacks have no score, but by a join from the left."""
-        records = self._scoring.records
-        assert isinstance(records, ServedPrediction)
-        return await records.look_up(request.round, self._lists)
 
     @step(Next("take_directions", SAME, ASKED), *after_block("ask_directions"))
     async def ask_directions(self, request: control_pb2.StepRequest) -> Outcome:

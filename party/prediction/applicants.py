@@ -102,22 +102,34 @@ def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats
 
 
 def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnField], fields: int) -> Floats:
-    here, columns, categories = Path("fields"), manifest["source_columns"], manifest["categories"]
+    here, columns = Path("fields"), manifest["source_columns"]
     if strange := [name for name in given if name not in columns]:
         known = did_you_mean(strange[0], columns)
         raise DataError(f"{here}: column {visible(strange[0])!r} is none of the model's{known}")
     if fields > len(given):
         raise DataError(f"{here}: a column is there twice")
-    cells: dict[str, pa.ChunkedArray] = {}
+    cells: dict[str, Any] = {}
     for name in columns:
         if name not in given:
             raise DataError(f"{here}: column {name!r} is missing; write null where a record has no value")
         kind = given[name].WhichOneof("value")
-        if kind == "text" and name not in categories:
+        cells[name] = getattr(given[name], kind) if kind else None
+    return features_of(here, manifest, cells)
+
+
+def features_of(here: Path, manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Floats:
+    """The features (d,) of one record by the model's description of its columns; `cells`: its value of each, or None.
+
+    Raises:
+        DataError: a value is none of its column; `here` says where it stands.
+    """
+    categories = manifest["categories"]
+    for name, cell in cells.items():
+        if isinstance(cell, str) and name not in categories:
             raise DataError(f"{here}: column {name!r} holds a text, and a number is wanted")
-        cells[name] = pa.chunked_array([pa.array([getattr(given[name], kind) if kind else None])])
     trained = {name: Category.from_dict(category) for name, category in categories.items()}
-    made = encoded(here, cells, 1, None, trained, manifest["missing"])
+    arrays = {name: pa.chunked_array([pa.array([cell])]) for name, cell in cells.items()}
+    made = encoded(here, arrays, 1, None, trained, manifest["missing"])
     if unknown := [name for name, seen in made.seen.items() if seen.unknown]:
         raise DataError(f"{here}: column {unknown[0]!r} has a category that the training had not")
     return made.values[0, [made.names.index(name) for name in manifest["columns"]]]

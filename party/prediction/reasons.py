@@ -8,11 +8,14 @@ way: to the protocol a record like any other, and the features that a party comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from treetap.arrays import Floats
 from treetap.errors import ConfigError, DataError, Malformed
 from treetap.models.store import REFERENCES
+from treetap.party.prediction.applicants import features_of
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.runtime.step_order import StepId, step
 from treetap.protocols.messages import LONGEST_NAME
@@ -78,12 +81,23 @@ class NumberedColumns:
             first, ways = heard.first, heard.ways
             if not 1 <= first <= ways - len(own):
                 raise Malformed(f"{recipient} says that {len(own)} columns are numbered from {first} on, below {ways}")
-        references = np.array(opened.manifest[REFERENCES], dtype=np.float64)  # NaN where there is none
+        references = self._references()
         replaced = {feature: first + own.index(name) for feature, name in self._columns.items()}
         opened.in_ways = lambda values, places, feature: np.where(
             places % ways == replaced[feature], references[feature], values
         )
         opened.ways, opened.sizes.records = ways, opened.sizes.records * ways
+
+    def _references(self) -> Floats:
+        """The reference value of each feature: the policy's, or the training's; NaN where there is none."""
+        given, manifest = self._job.context.policy.columns.references, self._opened.manifest
+        values = np.array(manifest[REFERENCES], dtype=np.float64)
+        cells = {name: given.get(name) for name in manifest["source_columns"]}
+        own = features_of(Path("references under [columns] of the policy"), manifest, cells) if given else values
+        for feature, name in self._columns.items():
+            if name in given:
+                values[feature] = own[feature]
+        return values
 
 
 class ServedReasons:

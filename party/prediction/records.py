@@ -51,7 +51,7 @@ from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import Ids
 from treetap.trees.job_params import absence_of
 from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.v2 import serving_pb2
+from treetap.wire.v2 import control_pb2, serving_pb2
 
 log = logging.getLogger(__name__)
 #: In the place of a record in the common order: some party lacks it; the own table has no such id.
@@ -88,6 +88,7 @@ class ServedPrediction:
         self._old_at = asyncio.get_running_loop().time() + (seconds_of(self.config.refresh) or math.inf)
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
+        self._lists = Lists(job, opened)
         self._applicants = Applicants(opened, self.named, lambda name: self._place(name) != UNKNOWN)
         lacking = self._applicants.lacking
         self._reasons = ServedReasons(opened, self.config.refused, lacking, given=opening.reasons)
@@ -178,9 +179,13 @@ class ServedPrediction:
         looked_up = self._applicants.lacking
         return [(record, name) for record, (name, _) in self._applicants.block.items() if record not in looked_up]
 
-    async def look_up(self, block: int, lists: Lists) -> step_order.Outcome:
-        """Look up the new records of the block, answer for those that have no score; go on with the others."""
-        lacking, answers = await lists.find(block, self.new, self._applicants.waiting)
+    @step()
+    async def look_up(self, request: control_pb2.StepRequest) -> step_order.Outcome:
+        """Look up the new records of the block, answer for those that have no score; go on with the others.
+
+        Those that a party lacks have a score by a join from the left alone.
+        """
+        lacking, answers = await self._lists.find(request.round, self.new, self._applicants.waiting)
         self._applicants.lacking.update(lacking)
         self._applicants.answers.update(answers)
         self._leave_unscored()

@@ -31,6 +31,7 @@ from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,
+    SAME,
     THIS_ROUND,
     Conditions,
     Next,
@@ -72,6 +73,11 @@ def first_block(step: str) -> tuple[Next, ...]:
 def requested_block(step: str) -> tuple[Next, ...]:
     """The row of `await_requests`; `step`: the first step of a block."""
     return Next(step, THIS_ROUND, REQUESTED), Next("await_requests", NEXT_STAGE, UNREQUESTED)
+
+
+def looked_up_block(*steps: str) -> tuple[Next, ...]:
+    """The row of `look_up`; `steps`: those with which a block may begin."""
+    return *(Next(step, SAME, REQUESTED) for step in steps), Next("await_requests", NEXT_ROUND, ANSWERED)
 
 
 def after_batch_block(step: str) -> tuple[Next, ...]:

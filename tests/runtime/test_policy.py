@@ -126,6 +126,7 @@ NEEDS: dict[str, tuple[Any, Any, dict[str, str]]] = {
 OTHERS = {
     *PeoplePolicy.model_fields,
     *("second_halves", "label_budget", "evaluate_clean_labels", "max_leakage", "on_max_leakage", "column_budget"),
+    "references",
 }
 
 

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ import pytest
 from tests.boosting.categories import categorical_world
 from tests.library.tables.given import parquet_file, read
 from tests.oracle import OracleModel, OracleSplit, oracle_predict
-from tests.serving.served import LABEL_HOLDER, WAYS, B, C, ask, config, serve
+from tests.serving.served import LABEL_HOLDER, WAYS, B, C, ask, config, phase, serve
 from tests.simulator import Federation, failed, finished
 from tests.worlds import World, lacking, manifest, spec, world
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import KEY, document
 from treetap.models.store import MANIFEST, REFERENCES, manifest_seed, read_job
+from treetap.party.policy_tables import ColumnPolicy
 from treetap.party.prediction.query_counts import QueryCounts
 from treetap.party.serving.decisions import decisions_of
 from treetap.protocols.prediction import predict_request
@@ -63,8 +65,10 @@ def towards(scores: Any, refused: int) -> float:
     return float(scores[refused] - max(score for place, score in enumerate(scores) if place != refused))
 
 
-def reasons_of(here: World, oracle: OracleModel, refused: int = 1) -> list[list[Column]]:
-    """All reasons of each new record, by the oracle on the joined table."""
+def reasons_of(
+    here: World, oracle: OracleModel, refused: int = 1, given: Mapping[Column, float] = MappingProxyType({})
+) -> list[list[Column]]:
+    """All reasons of each new record, by the oracle on the joined table; `given`: reference values of policies."""
     columns = columns_of(here, oracle)
 
     def sides(blocks: list[Any]) -> list[float]:
@@ -76,7 +80,8 @@ def reasons_of(here: World, oracle: OracleModel, refused: int = 1) -> list[list[
     for (party, name), place in columns.items():
         m, blocks = list(here.tables).index(party), [block.copy() for block in here.new]
         of_categories = here.categories.get((party, place), 0) > 0
-        blocks[m][:, place] = reference(here.blocks[m][:, place], of_categories=of_categories)
+        own = reference(here.blocks[m][:, place], of_categories=of_categories)
+        blocks[m][:, place] = given.get((party, name), own)
         less[party, name] = [score - other for score, other in zip(scores, sides(blocks), strict=True)]
     found = []
     for k in range(len(scores)):
@@ -186,6 +191,24 @@ async def test_fewer_where_no_column_alone_changes_the_score(way: str, tmp_path:
         both, one, other, none = (await ask(federation, *ids_of(here), reasons=4)).predictions
         assert both.scores == one.scores == other.scores != none.scores
         assert [said(entry) for entry in (both, one, other, none)] == [[], [(B, "b0")], [(C, "c0")], []]
+
+
+async def test_a_policy_may_give_the_value_that_is_compared(tmp_path: Path) -> None:
+    """Of some columns; a column of other models is of no account, and a value that is none of its column is refused."""
+    oracle, given = HERE.oracle(PARAMS), {(B, "b0"): -5.0, (B, "b1"): 7.0}
+    assert reasons_of(HERE, oracle) != (expected := reasons_of(HERE, oracle, given=given))
+    told = {party: {"emits": {"REASON": ["parties"]}} for party in (B, C)}
+    values = {"references": {"b0": -5, "b1": 7.0, "of another table": "x"}}
+    async with serving(tmp_path, policies=told | {B: {**told[B], "columns": values}}) as federation:
+        answer = await ask(federation, *ids_of(HERE), reasons=16)
+        assert [said(entry) for entry in answer.predictions] == expected
+        policy = federation.policy(B).model_copy(update={"columns": ColumnPolicy(references={"b0": "high"})})
+        federation.node(B).go_by(federation.configs[B].under(policy))
+        await federation.jobs.cancel("s")
+        federation.jobs.submit(predict_request("interactive", model="job", job="w", serve=True, reasons=True))
+        failed(
+            await phase(federation, "w", "serve"), "references under [columns] of the policy: column 'b0' holds a text"
+        )
 
 
 async def test_names_go_where_the_policy_sends_them(tmp_path: Path) -> None:
