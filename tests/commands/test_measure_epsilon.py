@@ -28,9 +28,8 @@ from treetap.additive.sums.kernels import CandidateSums
 from treetap.arrays import Ints
 from treetap.lab.epsilon import measuring, mechanisms
 from treetap.lab.epsilon.measuring import Result, measured
-from treetap.lattice import histogram_sets
 from treetap.party.forest import ciphers
-from treetap.party.growth import column_noise
+from treetap.party.growth import column_noise, lattice_sums
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.pivodl import leaf_weights
 from treetap.party.pivodl.leaf_weights import NoiseLedger
@@ -219,8 +218,8 @@ def one_draw_for_all_trees(patch: Patch) -> None:
 
 def one_draw_for_all_candidates(patch: Patch) -> None:
     """Have a lattice add the noise of one candidate to all of a node."""
-    added = histogram_sets.added
-    patch.setattr(histogram_sets, "added", lambda agreed, noise: added(agreed, np.tile(noise[:1], (len(noise), 1))))
+    added = lattice_sums.added
+    patch.setattr(lattice_sums, "added", lambda agreed, noise: added(agreed, np.tile(noise[:1], (len(noise), 1))))
 
 
 def one_draw_for_all_ciphertexts(patch: Patch) -> None:
