@@ -208,15 +208,20 @@ async def test_monotone_constraints(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-async def test_a_training_continues_by_the_same_join(tmp_path: Path) -> None:
+@pytest.mark.parametrize("privacy", ["published", "withheld", "private"])
+async def test_a_training_continues_by_the_same_join(privacy: str, tmp_path: Path) -> None:
     """Further trees are those of a longer training; another join is refused, since its trees have no such side."""
-    federation = Federation(tmp_path, HERE.tables)
-    finished(await federation.train(_job(), "before"))
-    finished(await federation.train(_job(base_model="before")))
-    longer = HERE.oracle(replace(BOOSTING, n_estimators=4))
+    params, further = replace(BOOSTING, max_depth=2), dict[str, Any]()
+    if privacy != "published":
+        params, further = replace(params, instance_spaces="withheld"), {"scheme": LATTICE}
+    further |= {"sums": "shared", "dealer": DEALER} if privacy == "private" else {}
+    federation = Federation(tmp_path, HERE.tables, dealer=privacy == "private")
+    finished(await federation.train(_job(params, **further), "before"))
+    finished(await federation.train(_job(params, base_model="before", **further)))
+    longer = HERE.oracle(replace(params, n_estimators=4))
     assert_oracles_model(federation.states, longer)
     with pytest.raises(ConfigError, match="was trained with join = 'left'"):
-        await federation.train(_job(base_model="before", join=""), "inner")
+        await federation.train(_job(params, base_model="before", join="", **further), "inner")
 
 
 @pytest.mark.second_tier(but=1)
@@ -325,16 +330,24 @@ async def test_a_served_model_answers_for_all_records(protocol: str, tmp_path: P
 
 
 @pytest.mark.second_tier
-async def test_a_party_that_is_away_is_guessed_not_missing(tmp_path: Path) -> None:
-    """Without it records go both ways at its splits; of those that are there, missing records go to their side."""
+@pytest.mark.parametrize("protocol", ["interactive", "eini"])
+async def test_a_party_that_is_away_is_guessed_not_missing(protocol: str, tmp_path: Path) -> None:
+    """Without it records go both ways at its splits; of those that are there, missing records go to their side.
+
+    Scores are alike by both protocols.
+    """
     federation = Federation(tmp_path, HERE.tables)
     finished(await federation.train(_job()))
     federation.kill(C)
-    asked = predict_request("interactive", model="job", away_policy="degrade", away_deadline_s=5)
-    predicted = finished(await federation.predict(asked))
-    guessed = pq.read_table(predicted.predictions).column("guessed").to_numpy()
+    asked = predict_request("interactive", model="job", away_policy="degrade", away_deadline_s=5, job="plain")
+    plain = pq.read_table(finished(await federation.predict(asked)).predictions)
+    asked = predict_request(protocol, model="job", away_policy="degrade", away_deadline_s=5, job="again")
+    predicted = pq.read_table(finished(await federation.predict(asked)).predictions)
+    guessed = predicted.column("guessed").to_numpy()
     assert len(guessed) == len(HERE.new[0])
     assert guessed.max() > 0
+    scores = predicted.column("score").to_pylist()
+    assert scores == pytest.approx(plain.column("score").to_pylist(), abs=1e-9)
 
 
 ALONE = lacking(world(dims=(2, 2)), 0.6)
