@@ -1,6 +1,6 @@
 """New records of a served model: time and CPU of a look-up, or what varied fields tell of a feature party's columns.
 
-    python benchmarks/new_records.py [--rows 100000] [--asked 200]
+    python benchmarks/new_records.py [--rows 100000] [--asked 200] [--prediction eini-lattice]
     python benchmarks/new_records.py --varied
 
 The first serves a model of 20 trees of depth 4 by processes of this machine, and has one client ask over HTTP, a record
@@ -35,7 +35,7 @@ def cpu_of(party: str) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in own)
 
 
-def looked_up(rows: int, asked: int) -> None:
+def looked_up(rows: int, asked: int, prediction: str) -> None:
     """Print the median time of an answer in milliseconds, and the CPU of the feature party, for both kinds."""
     rng = np.random.default_rng(1)
     values = pd.DataFrame(rng.normal(size=(rows + asked, 6)), columns=list("abcdef"))
@@ -45,7 +45,13 @@ def looked_up(rows: int, asked: int) -> None:
     policy = {"partners": {"*": {"look_ups_per_day": 1_000_000}}}
     with treetap.federation(["bank", "telco"], serve=True, policy=policy) as running:
         model = treetap.FederatedClassifier(
-            label_holder="bank", n_estimators=20, max_depth=4, id_column="id", federation=running, scheme="lattice"
+            label_holder="bank",
+            n_estimators=20,
+            max_depth=4,
+            id_column="id",
+            federation=running,
+            scheme="lattice",
+            prediction=prediction,
         )
         model.fit({party: table[:5000] for party, table in tables.items()}, label)
         began = time.perf_counter()
@@ -101,9 +107,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--asked", type=int, default=200)
+    parser.add_argument("--prediction", default="interactive")
     parser.add_argument("--varied", action="store_true")
     given = parser.parse_args()
-    varied() if given.varied else looked_up(given.rows, given.asked)
+    varied() if given.varied else looked_up(given.rows, given.asked, given.prediction)
 
 
 if __name__ == "__main__":

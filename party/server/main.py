@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: Keys of a party's file that jobs read when they open.
 REREAD = ("tables", "tables_folder", "tables_folder_sources", "data", "defences", "most_jobs", "policy_file")
 #: Those of its table `serve`.
-REREAD_SERVE = ("clients", "window_ms", "deadline_s")
+REREAD_SERVE = ("clients", "window_ms", "deadline_s", "refresh")
 
 
 def reread(path: Path, running: PartyConfig) -> tuple[PartyConfig, list[str], list[str]]:

@@ -65,7 +65,7 @@ LIMITS = {
     "words of docs": 53_080,  # several keys, joins from the left in every privacy, new records, reasons, refreshing
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
-    "words of the changelog": 977,  # decisions, keys, joins from the left, rows sent, new records, reasons
+    "words of the changelog": 985,  # decisions, keys, joins from the left, rows sent, new records, reasons
     "words of prose of reproductions": 2_993,
     "words of the README": 720,
     "files that monotone costs": 17,  # its own file lies beside the criterion
