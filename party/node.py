@@ -296,6 +296,7 @@ class PartyNode:
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current, serves = self._sessions.get(request.job), _serves(request, kind)
+            beside = request.beside and serves and current is not None and current.serves
             if current is not None:
                 current.check_same(caller, submission)
                 if request.attempt == current.context.attempt:
@@ -304,9 +305,7 @@ class PartyNode:
                     return current
                 check_latest(request.job, request.attempt, current.context.attempt)
                 await self._end_before(request.job)
-                if request.beside and serves and current.serves:
-                    self._before[request.job] = current
-                else:
+                if not beside:
                     await self._end(current)
             if not serves:
                 self._check_room()
@@ -314,6 +313,8 @@ class PartyNode:
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex(), caller)
+            if current is not None and beside:
+                self._before[request.job] = current
             self._sessions[request.job] = session
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
