@@ -251,7 +251,7 @@ def card(folder: Path, *, names: bool) -> Json:
         **{key: described[key] for key in ("weighted", "privacy") if key in described},
         **(_card_of_network if "networks" in described else _of_trees)(folder, described, names=names),
         "disclosure": {
-            "classes": _classes(described["protocol"]),
+            "classes": classes_of(described["protocol"]),
             "transcript": _transcript(folder, described["model"]),
         },
     }
@@ -300,7 +300,7 @@ def _card_of_network(_: Path, described: Json, *, names: bool) -> Json:
     }
 
 
-def _classes(protocol: str) -> list[Json]:
+def classes_of(protocol: str) -> list[Json]:
     """Disclosure class → the messages of this training that carry it, from the descriptors.
 
     They are those of set-up and alignment, the protocol's own, and those of the files that its own imports.
