@@ -123,10 +123,16 @@ class Kept:
         ]
 
     def of_config(self, *keys: str) -> list[Fact]:
-        """Entries of the party's own file, a dot before those of a table; of a table that it lacks none."""
-        content = flat(self.party.model_dump(mode="json", include={key.partition(".")[0] for key in keys}))
+        """Entries of the party's own file, or their defaults; a dot is before those of a table, which it may lack."""
+        tables = {key.partition(".")[0] for key in keys}
+        content = flat(self.party.model_dump(mode="json", include=tables))
+        given = flat(self.party.model_dump(mode="json", include=tables, exclude_unset=True))
         return [
-            Fact(key.replace("_", " "), written(content[key]), f"{self.file.name}#{key}")
+            Fact(
+                key.replace("_", " "),
+                written(content[key]),
+                f"{self.file.name if key in given else self.release}#{key}",
+            )
             for key in keys
             if key in content
         ]
@@ -150,7 +156,7 @@ class Kept:
     def approvals(self) -> Iterator[Fact]:
         """Who signed and decided about the training and jobs that name the model; no reason in a person's words."""
         for asked in approvals_of(self.party).listed():
-            if self.name in (asked.job if asked.kind == "train" else "", asked.document.get("model")):
+            if asked.digest == self.manifest["job_digest"] or asked.document.get("model") == self.name:
                 place, of = f"{APPROVALS}/{asked.digest}.json#", f"{asked.kind} {asked.job}"
                 yield Fact(f"{of}: asked for by", asked.coordinator, f"{place}coordinator")
                 yield Fact(f"{of}: signed by operator", asked.operator or "none", f"{place}operator")

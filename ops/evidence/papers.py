@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from treetap.models.store import CELLS, COLUMN_PRIVACY, MANIFEST, SPACES, VALUES
+from treetap.commands.model.view import BASE
+from treetap.models.store import CELLS, COLUMN_PRIVACY, MANIFEST, SPACES, TREES, VALUES
 from treetap.ops.evidence.facts import Fact, Heading, Kept, Paper, written
 from treetap.party.runtime.ledger import LEDGER, Kind
 from treetap.privacy.column_privacy import sentences
@@ -29,7 +30,8 @@ def model_card(kept: Kept) -> Paper:
     described, place = kept.described, f"models/{kept.name}/{MANIFEST}"
     metrics = kept.of_manifest(within="training_metrics") if "training_metrics" in kept.manifest else []
     sizes = [
-        Fact(f"trees, {key}", written(value), f"{place}#trees") for key, value in described.get("trees", {}).items()
+        Fact(f"trees, {key}", written(value), f"models/{kept.name}/{TREES}")
+        for key, value in described.get("trees", {}).items()
     ]
     shares = [
         Fact(f"splits of {row['name']}", written(row["weight"]), f"{place}#importance_by_party.{row['name']}.weight")
@@ -55,9 +57,7 @@ def model_card(kept: Kept) -> Paper:
             Heading(
                 "2. Elements of the AI system and the process of its development",
                 [
-                    *kept.of_manifest(
-                        "job_digest", "base_model", "weighted", "labelled_records", CELLS, SPACES, VALUES
-                    ),
+                    *kept.of_manifest("job_digest", BASE, "weighted", "labelled_records", CELLS, SPACES, VALUES),
                     *kept.of_manifest(
                         "best_round", "trees_per_round", "epochs", "best_epoch", "widths", "reproducible"
                     ),
@@ -72,7 +72,7 @@ def model_card(kept: Kept) -> Paper:
             ),
             Heading("4. Appropriateness of the performance metrics", []),
             Heading("5. Risk management system (Article 9)", []),
-            Heading("6. Changes made through the lifecycle", kept.of_manifest("base_model")),
+            Heading("6. Changes made through the lifecycle", kept.of_manifest(BASE)),
             Heading("7. Harmonised standards applied", []),
             Heading("8. EU declaration of conformity (Article 47)", []),
             Heading("9. Evaluation in the post-market phase (Article 72)", []),
@@ -102,7 +102,7 @@ def _of_labels(kept: Kept) -> Iterator[Heading]:
             said = charge.details
             yield _asked(
                 kept,
-                "Noisy labels (label_dp)",
+                "Noisy labels",
                 f"{LEDGER}#{number}",
                 "the label of one record of the table",
                 f"ε = {charge.amount:g}, δ = 0",

@@ -56,10 +56,12 @@ from treetap.wire.transcript import files_of, summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
 Json = dict[str, Any]
+#: Entry of a manifest: the model from which its training went on.
+BASE = "base_model"
 #: Entries of a manifest, of whatever kind, that are shown as they are.
 _SHOWN = (
     *("label_holder", "feature_parties", "aggregator", "parties", "objective", "classes", "params", "weighted"),
-    *("base_model", "labelled_records", CELLS, SPACES, VALUES),
+    *(BASE, "labelled_records", CELLS, SPACES, VALUES),
     *("epochs", "best_epoch", "widths", "wire_type", "threads", "reproducible"),
 )
 
