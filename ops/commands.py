@@ -156,7 +156,7 @@ def evidence(
     """
     from treetap.ops.evidence.folder import write_evidence
 
-    written = write_evidence(config, model, out or Path("evidence") / model, experiment)
+    written = write_evidence(config, model, out or Path("evidence") / Path(model).name, experiment)
     if as_json:
         print_json(written)
         return

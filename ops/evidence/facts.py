@@ -35,8 +35,9 @@ from treetap.wire.transcript import files_of, summarise
 Json = Mapping[str, Any]
 #: The folder's file of an experiment with its runs, that of an intruder test, and the experiment's own file.
 RESULTS, INTRUDER, MADE_WITH = "results.json", "intruder.json", "made-with.json"
+_NOT_DONE = "Not done."
 #: Figures of a verdict, which name no record, label or cell.
-_OF_VERDICT = ("measure", "before", "after", "low", "high")
+_OF_VERDICT = ("before", "after", "low", "high")
 #: Figures of an intruder test.
 _OF_TEST = ("model", "records", "members", "shadow_models", "seconds")
 
@@ -72,7 +73,7 @@ def written(value: object) -> str:
     """A value as a fact has it."""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return ", ".join(map(visible, value)) or "none"
-    return visible(value) if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    return visible(value) if isinstance(value, str) else "none" if value is None else json.dumps(value, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class Kept:
                     for number, one in enumerate(asked.verdicts)
                 )
                 yield from (
-                    Fact(f"{of}: shown to people", sentence, f"{place}words.{number}")
+                    Fact(f"{of}: in words", sentence, f"{place}words.{number}")
                     for number, sentence in enumerate(asked.words)
                 )
 
@@ -234,57 +235,52 @@ class Kept:
             Fact(f"{client}: {status}", str(counts[client, status]), DECISIONS) for client, status in sorted(counts)
         ]
 
-    def intruder(self) -> Iterator[Fact]:
-        """What attacks of a named experiment learned, and its motivated intruder tests: figures alone.
+    def attacked(self, name: str) -> Iterator[Fact]:
+        """What attacks learned in the named experiment, by figures alone: `RESULTS` of its own parties, or `INTRUDER`.
 
         Raises:
             BadInput: the folder has no results of attacks, or other ones than this release writes.
         """
         if (folder := self.experiment) is None:
             return
-        files = [path for name in (RESULTS, INTRUDER, f"*/{INTRUDER}") for path in sorted(folder.glob(name))]
+        files = [path for at in (RESULTS, INTRUDER, f"*/{INTRUDER}") for path in sorted(folder.glob(at))]
         if not files:
             raise BadInput(
                 f"--experiment {folder}: has neither {RESULTS} nor {INTRUDER}: name the folder that treetap experiment "
                 "wrote; treetap audit --model FOLDER --table FILE makes an intruder test of a run of it"
             )
         try:
-            if (made := folder / MADE_WITH).is_file():
-                yield from self._differing(read_json(made)["experiment"])
-            for path in files:
-                document, test = read_json(path), path.name == INTRUDER
-                place, keys = f"{path.relative_to(folder).as_posix()}#", _OF_TEST if test else ()
-                yield from (Fact(f"intruder test: {key}", written(document[key]), f"{place}{key}") for key in keys)
-                runs = {"": document} if test else {f"runs.{at}.": run for at, run in enumerate(document["runs"])}
+            named = [path for path in files if path.name == name]
+            for path in named:
+                document, place = read_json(path), f"{path.relative_to(folder).as_posix()}#"
+                keys = _OF_TEST if name == INTRUDER else ()
+                yield from (Fact(key.replace("_", " "), written(document[key]), f"{place}{key}") for key in keys)
+                runs = {f"runs.{at}.": run for at, run in enumerate(document.get("runs", ()))} or {"": document}
                 yield from (
                     _verdict(row, f"{place}{within}verdicts.{number}")
                     for within, run in runs.items()
                     for number, row in enumerate(run.get("verdicts", ()))
                 )
+            if named and (made := folder / MADE_WITH).is_file():
+                own = {f"job.{key}": value for key, value in self.manifest.get("params", {}).items()}
+                yield from (
+                    Fact(
+                        f"it differs from this training in {key.removeprefix('job.')}",
+                        f"{written(value)}, of this model {written(own[key])}",
+                        f"{MADE_WITH}#experiment.{key}",
+                    )
+                    for key, value in read_json(made)["experiment"].items()
+                    if key in own and own[key] != value
+                )
         except (AttributeError, KeyError, TypeError) as fault:
-            raise BadInput(
-                f"--experiment {folder}: is not what this release writes ({fault!r}); run it again"
-            ) from None
-
-    def _differing(self, settings: Json) -> Iterator[Fact]:
-        """Parameters in which the experiment, which is another training, differs from this model's."""
-        given = {key.removeprefix("job."): value for key, value in settings.items() if key.startswith("job.")}
-        own = self.manifest.get("params", {})
-        return (
-            Fact(
-                f"the experiment differs in {key}",
-                f"{written(value)}, of this model {written(own[key])}",
-                f"{MADE_WITH}#experiment.job.{key}",
-            )
-            for key, value in given.items()
-            if key in own and own[key] != value
-        )
+            raise BadInput(f"--experiment {folder}: is not what this release writes ({fault!r}): run it anew") from None
 
 
 def _verdict(row: Json, place: str) -> Fact:
     """What an attack learned, in the word and the figures of its verdict."""
-    figures = [f"{key} {written(row[key])}" for key in _OF_VERDICT if row.get(key) is not None]
-    return Fact(f"{row['party']}, {row['learned']} of {row['of']}", ", ".join([row["word"], *figures]), place)
+    figures = [f"{key} {row[key]:.4g}" for key in _OF_VERDICT if row.get(key) is not None]
+    said = row["word"], row.get("measure"), *figures
+    return Fact(f"{row['party']}, {row['learned']} of {row['of']}", ", ".join(filter(None, said)), place)
 
 
 def annex(kept: Kept) -> Paper:
@@ -293,7 +289,6 @@ def annex(kept: Kept) -> Paper:
         Fact(row["class"], row["learns"], f"{kept.release}#{kept.described['protocol']}")
         for row in classes_of(kept.described["protocol"])
     ]
-    without = "without an experiment's folder: --experiment"
     return Paper(
         "data-protection-annex",
         f"Data-protection annex: model {kept.name} of {kept.party.name}",
@@ -310,7 +305,7 @@ def annex(kept: Kept) -> Paper:
                     *kept.of_config("insecure"),
                 ],
             ),
-            Heading("What each class of this protocol's messages tells", tells),
+            Heading("What each class that this protocol's messages may have tells", tells),
             Heading(
                 "Sent in the training",
                 kept.messages("sent"),
@@ -329,7 +324,8 @@ def annex(kept: Kept) -> Paper:
             Heading("Charges of the training in the ledger", kept.of_ledger()),
             Heading("Limits of the policy, as they are now", list(kept.limits())),
             Heading("Approvals", list(kept.approvals()), "No decision of people about it is kept at this party."),
-            Heading("Motivated intruder test", list(kept.intruder()), f"Not done {without}."),
+            Heading("Attacks in an experiment, another training", list(kept.attacked(RESULTS)), _NOT_DONE),
+            Heading("Motivated intruder test, of an experiment", list(kept.attacked(INTRUDER)), _NOT_DONE),
             Heading("Retention", kept.of_config("serve.decision_days")),
         ],
     )

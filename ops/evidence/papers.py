@@ -37,7 +37,7 @@ def model_card(kept: Kept) -> Paper:
         Fact(f"splits of {row['name']}", written(row["weight"]), f"{place}#importance_by_party.{row['name']}.weight")
         for row in described.get("importance", {}).get("parties", ())
     ]
-    approved = [fact for fact in kept.approvals() if not fact.what.endswith("shown to people")]
+    approved = [fact for fact in kept.approvals() if not fact.what.endswith("in words")]
     classes = [Fact("classes", str(len(described["classes"])), f"{place}#classes")] if "classes" in described else []
     return Paper(
         "model-card",
@@ -68,7 +68,7 @@ def model_card(kept: Kept) -> Paper:
             ),
             Heading(
                 "3. Monitoring, functioning and control of the AI system",
-                [*metrics, *approved, *kept.answers(), *kept.of_config("serve.decision_days", "serve.refused")],
+                [*metrics, *approved, *kept.answers(), *kept.of_config("serve.decision_days")],
             ),
             Heading("4. Appropriateness of the performance metrics", []),
             Heading("5. Risk management system (Article 9)", []),

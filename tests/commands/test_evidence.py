@@ -19,13 +19,14 @@ import pytest
 from cryptography import x509
 
 from tests.approvals.people import MANUAL
-from tests.campaign.small_jobs import LABEL_HOLDER, B, trained
+from tests.campaign.small_jobs import LABEL_HOLDER, TRAININGS, B, trained
 from tests.commands.command import files_in, refused, treetap, treetap_here, write
 from tests.forgetting.test_forget import holding
 from tests.published import write_manifest
 from tests.replay import HERE
 from tests.simulator import in_place
 from tests.system.namespaces import tls_of
+from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.verdict import Verdict
 from treetap.errors import DataError, Pending
 from treetap.models.durable import write_document
@@ -104,7 +105,7 @@ def bank(folder: Path, certs: Path) -> Path:
         folder / "policy.toml", '[people]\nrecord = "both"\n[labels]\nlabel_budget = 8.0\nmin_evaluated_records = 31\n'
     )
     content = {"name": "bank", "state": "state", "policy": "policy.toml", "tls": tls_of(files_in(certs, "bank"))}
-    served = {"clients": ["app"], "listen": "127.0.0.1:0", "decision_days": 9}
+    served = {"clients": ["app"], "listen": "127.0.0.1:0", "decision_days": 9, "refused": CANARY}
     return write(folder / "bank.toml", content | {"serve": served})
 
 
@@ -243,11 +244,11 @@ def test_messages_limits_and_approvals(config: Path, tmp_path: Path) -> None:
     assert facts["labels.min_evaluated_records"] == "31"
     assert facts["spent: label_budget, labels"] == "0.5 ε, of 8"
     assert facts["train experiment: approved"].startswith("by ann (command), from ")
-    assert facts["train experiment: shown to people"] == "You send telco gradients."
+    assert facts["train experiment: in words"] == "You send telco gradients."
     assert facts["app: predicted"] == "1"
     assert not [what for what in facts if "later" in what]
-    assert "data-protection-annex: Motivated intruder test" in done["not_recorded"]
-    assert "Not done" in (tmp_path / "out" / "data-protection-annex.html").read_text()
+    assert "data-protection-annex: Motivated intruder test, of an experiment" in done["not_recorded"]
+    assert "Not done." in (tmp_path / "out" / "data-protection-annex.html").read_text()
 
 
 def test_an_experiment_is_told_apart_from_the_model(config: Path, tmp_path: Path) -> None:
@@ -259,13 +260,17 @@ def test_an_experiment_is_told_apart_from_the_model(config: Path, tmp_path: Path
         if fact.source.split("#")[0].endswith(("s.json", "r.json", "h.json"))
     ]
     assert (
-        Fact("telco, labels of bank", "notable, measure AUC, before 0.5, after 0.625", "results.json#runs.0.verdicts.0")
+        Fact("telco, labels of bank", "notable, AUC, before 0.5, after 0.625", "results.json#runs.0.verdicts.0")
         in facts
     )
-    assert Fact("intruder test: shadow_models", "16", "seed-0/intruder.json#shadow_models") in facts
-    assert [fact[:2] for fact in facts if "differs" in fact.what] == [
-        ("the experiment differs in n_estimators", "9, of this model 3")
-    ]
+    assert Fact("shadow models", "16", "seed-0/intruder.json#shadow_models") in facts
+    differing = ("it differs from this training in n_estimators", "9, of this model 3")
+    assert [fact[:2] for fact in facts if "differs" in fact.what] == [differing, differing]
+    assert {*TESTED} <= {*PublishedDocument.model_fields}
+    (tmp_path / "runs" / "seed-0" / "intruder.json").unlink()
+    done = write_evidence(config, "experiment", tmp_path / "without", tmp_path / "runs")
+    assert "data-protection-annex: Motivated intruder test, of an experiment" in done["not_recorded"]
+    assert "data-protection-annex: Attacks in an experiment, another training" not in done["not_recorded"]
 
 
 def test_the_card_has_the_headings_of_annex_iv(config: Path, tmp_path: Path) -> None:
@@ -383,7 +388,7 @@ def test_the_command(config: Path, capsys: pytest.CaptureFixture[str], monkeypat
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize("party", [LABEL_HOLDER, B])
-@pytest.mark.parametrize("story", ["boosting", "noise on sums", "pivodl"])
+@pytest.mark.parametrize("story", [it for it in ("boosting", "noise on sums", "pivodl", "splitnn") if it in TRAININGS])
 def test_no_id_of_a_training_is_in_it(story: str, party: str, tmp_path: Path) -> None:
     """As text or as a hash that the party can compute; a real training's state backs facts at both sides."""
     state = shutil.copytree(next(trained(story).glob(f"{party}/state")), tmp_path / "state")
