@@ -145,7 +145,7 @@ def _of_weights(kept: Kept) -> Iterator[Heading]:
             "one record's label",
             f"ε = {given['epsilon']:g}, δ = {given['delta']:g}",
             *said[:2],
-            "the party that keeps a leaf draws the noise of the weight that it sends",
+            "the party that keeps a leaf knows its weight, and draws the noise for the party that split its parent",
             " ".join(said[2:]),
             more=kept.of_ledger(Kind.NOISED_WEIGHTS),
         )
