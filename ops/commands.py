@@ -1,4 +1,4 @@
-"""Commands of operation: pages for a party's people, a relay, a gateway, a check of a process, and `treetap forget`.
+"""Commands of operation: pages for people, a relay, a gateway, a check of a process, `treetap forget`, evidence.
 
 A party forgets records of persons, and says what it cannot reach: for its own people, while it is stopped.
 """
@@ -126,6 +126,47 @@ def forget(
         print_json(outcome.plain())
         return
     _show(outcome)
+
+
+def evidence(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Name of a published model in the party's state folder.")
+    ],
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The party's own configuration file.")],
+    experiment: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of an experiment, or of an intruder test, whose attacks are told."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where all goes; without it evidence/MODEL. It is not there yet."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a folder of evidence about a model, for data protection, model risk and auditors: facts with their sources.
+
+    A data-protection annex (what was sent to whom by class and bytes, limits, approvals, a motivated intruder test), a
+    model card in the order of the AI Act's Annex IV, NIST SP 800-226's questions for every ε, the installed packages
+    (CycloneDX), digests of the model's files, and this party's signature. What its state does not back is not said: the
+    heading is there, without a sentence. No id, label, cell or key is in it; nothing leaves this host.
+
+    treetap evidence credit --config bank.toml --experiment runs/exp
+
+    openssl dgst -sha256 -verify <(openssl x509 -in signer.pem -pubkey -noout) -signature SHA256SUMS.sig SHA256SUMS
+    """
+    from treetap.ops.evidence.folder import write_evidence
+
+    written = write_evidence(config, model, out or Path("evidence") / Path(model).name, experiment)
+    if as_json:
+        print_json(written)
+        return
+    from treetap import terminal
+
+    signed = "signed" if written["signed"] else "not signed: the party has no certificate"
+    said = f"{written['folder']}: {len(written['files'])} files, {written['facts']} facts, {signed}"
+    terminal.out.print(terminal.text(said), soft_wrap=True)
+    for heading in written["not_recorded"]:
+        terminal.out.print(terminal.text(f"- not recorded: {heading}"), soft_wrap=True)
 
 
 def _show(outcome: Forgotten) -> None:

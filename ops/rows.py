@@ -26,6 +26,11 @@ FORGET = Row(
     "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
     PRIVACY,
 )
+EVIDENCE = Row(
+    "treetap.ops.commands",
+    "Write a folder of evidence about a model, for data protection, model risk and auditors: facts with their sources.",
+    PRIVACY,
+)
 GATEWAY = Row(
     "treetap.ops.commands",
     "Serve a gateway until SIGTERM: clients ask it over HTTP, and it asks the party. It has no table, label or key.",

@@ -163,6 +163,8 @@ def audit_published(
     if not as_json:
         print_section(intruder_report(document, details=asked.details), terminal.out)
     _draw(asked.html or folder / "intruder.html", partial(intruder_page, document), asked, as_json=as_json)
+    if asked.html is None:  # beside the page, for `treetap evidence`
+        write_report(folder / "intruder.json", json.dumps(document.plain(), indent=1), "--document", named=False)
     _close(document.plain(), above, asked, as_json=as_json)
     return above
 

@@ -216,6 +216,7 @@ def test_all_forms_say_the_same(small: Path) -> None:
     assert done.status == 1
     assert re.search(r"answers: membership reaches an AUC of 0\.\d+, above 0", done.err)
     document = PublishedDocument.model_validate(json.loads((model / "it.json").read_text()))
+    assert (model / "intruder.json").read_text() == (model / "it.json").read_text()
     page = (model / "intruder.html").read_text()
     flat, plain = " ".join(done.out.split()), " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
     for heading in ("Knew", "Tried", "Got"):

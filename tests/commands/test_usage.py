@@ -33,7 +33,7 @@ COMMANDS = [
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger", "send"),
     *("decisions", "decisions list", "decisions count", "decisions export"),
-    *("leakage", "jobs", "approve", "refuse", "console", "relay", "gateway", "forget"),
+    *("leakage", "jobs", "approve", "refuse", "console", "relay", "gateway", "forget", "evidence"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
     *("dealer", "new dealer"),
 ]

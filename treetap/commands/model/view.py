@@ -56,10 +56,12 @@ from treetap.wire.transcript import files_of, summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
 Json = dict[str, Any]
+#: Entry of a manifest: the model from which its training went on.
+BASE = "base_model"
 #: Entries of a manifest, of whatever kind, that are shown as they are.
 _SHOWN = (
     *("label_holder", "feature_parties", "aggregator", "parties", "objective", "classes", "params", "weighted"),
-    *("base_model", "labelled_records", CELLS, SPACES, VALUES),
+    *(BASE, "labelled_records", CELLS, SPACES, VALUES),
     *("epochs", "best_epoch", "widths", "wire_type", "threads", "reproducible"),
 )
 
@@ -251,7 +253,7 @@ def card(folder: Path, *, names: bool) -> Json:
         **{key: described[key] for key in ("weighted", "privacy") if key in described},
         **(_card_of_network if "networks" in described else _of_trees)(folder, described, names=names),
         "disclosure": {
-            "classes": _classes(described["protocol"]),
+            "classes": classes_of(described["protocol"]),
             "transcript": _transcript(folder, described["model"]),
         },
     }
@@ -300,7 +302,7 @@ def _card_of_network(_: Path, described: Json, *, names: bool) -> Json:
     }
 
 
-def _classes(protocol: str) -> list[Json]:
+def classes_of(protocol: str) -> list[Json]:
     """Disclosure class → the messages of this training that carry it, from the descriptors.
 
     They are those of set-up and alignment, the protocol's own, and those of the files that its own imports.
