@@ -33,6 +33,8 @@ class Feature(StrEnum):
     LOSSGUIDE = "grow_policy = 'lossguide'"
     WITHHELD = "instance_spaces = 'withheld'"
     PAD_TREES = "pad_trees = true"
+    ADDITIVE_OPENED = "model = 'additive' with sums that are opened"
+    CYCLE = "cycle"
     SHARED = "privacy = 'private'"
     SENT = "instance_spaces = 'sent'"
     OPENED = "sums that are opened"
@@ -195,6 +197,18 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.BINS_PER_NODE,
         "a node's bins are quantiles of its records, which a feature party would not know",
         "set binning = 'global', or leave it out",
+    ),
+    Exclusion(
+        F.WITHHELD,
+        F.ADDITIVE_OPENED,
+        "every node that is split is a root, which holds all records, so that withheld sets hide nothing",
+        "leave it out, or set privacy = 'private', which hides sums",
+    ),
+    *_each(
+        (F.REDUCED_LEAKAGE, F.GRAFTING, F.ID_LMID, F.WITHDRAW),
+        F.CYCLE,
+        "the label holder grows trees or nodes by its own columns whenever it likes, and a cycle gives it turns",
+        "leave cycle out",
     ),
     Exclusion(
         F.MIN_CELL_RECORDS,
