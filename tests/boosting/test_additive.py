@@ -28,6 +28,7 @@ from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, w
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import ConfigError
 from treetap.models.store import PLACED
+from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap.protocols.job_spec import check_spec, taking_part
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.binning import bin_table
@@ -81,6 +82,10 @@ CASES = {
     ),
     "categories": Case(BEST, partial(categorical_world, missing=0.1), options={"encode": "categorical"}),
     "turns on a lattice": Case(TURNS, job=ON_LATTICE),
+    "turns, withdrawn nodes": Case(TURNS, options={"defences": {LABEL_HOLDER: Defences(id_lmid=IdLmid(xi=0.05))}}),
+    "turns, own trees": Case(
+        TURNS, options={"defences": {LABEL_HOLDER: Defences(reduced_leakage=ReducedLeakage(trees=3))}}
+    ),
     "turns, private": Case(replace(TURNS, instance_spaces="withheld"), job=PRIVATE, options={"dealer": True}),
     "private": Case(replace(BEST, instance_spaces="withheld"), job=PRIVATE, options={"dealer": True}),
 }
@@ -95,6 +100,8 @@ async def test_the_federation_finds_the_oracles_model(case: str, tmp_path: Path)
     marked = {name: own for name, own in zip(PARTIES, it.directions, strict=False) if any(own)}
     weights = None if here.weights is None else list(here.weights)
     more: dict[str, Any] = {"weights": weights, "categories": here.categories, "monotone": marked or None}
+    for defences in it.options.get("defences", {}).values():
+        more |= {"xi": defences.id_lmid.xi} if defences.id_lmid else {"own_trees": defences.reduced_leakage.trees}
     oracle = oracle_train(here.parties, list(here.y), params, here.classes, **more)
     splits = [node for tree in oracle for node in tree.nodes.values() if isinstance(node, OracleSplit)]
     assert len({split.owner for split in splits}) > 1
@@ -150,7 +157,7 @@ def test_turns_go_round_the_parties_and_each_ones_columns() -> None:
         ({"model": "additive", "protocol": "forest"}, "protocol 'forest' has no parameter model"),
         ({"cycle": ["a", "b"]}, "cycle gives each tree .* does not go with model = 'trees'"),
         ({"model": "additive", "cycle": ["a"], "colsample_bytree": 0.5}, "does not go with colsample_bytree = 0.5"),
-        ({"model": "additive", "cycle": ["a"], "party_dropout": {"b": 0.5}}, "does not go with party_dropout"),
+        ({"model": "additive", "cycle": ["a"], "party_dropout": {"a": 0.5}}, "not go with parties that sit trees out"),
         (
             {"model": "additive", "cycle": ["a"], "objective": "multi:softprob"},
             "does not go with multi_strategy = 'one_output_per_tree' with several classes",

@@ -34,7 +34,6 @@ class Feature(StrEnum):
     WITHHELD = "instance_spaces = 'withheld'"
     PAD_TREES = "pad_trees = true"
     ADDITIVE_OPENED = "model = 'additive' with sums that are opened"
-    CYCLE = "cycle"
     SHARED = "privacy = 'private'"
     SENT = "instance_spaces = 'sent'"
     OPENED = "sums that are opened"
@@ -203,12 +202,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.ADDITIVE_OPENED,
         "every node that is split is a root, which holds all records, so that withheld sets hide nothing",
         "leave it out, or set privacy = 'private', which hides sums",
-    ),
-    *_each(
-        (F.REDUCED_LEAKAGE, F.GRAFTING, F.ID_LMID, F.WITHDRAW),
-        F.CYCLE,
-        "the label holder grows trees or nodes by its own columns whenever it likes, and a cycle gives it turns",
-        "leave cycle out",
     ),
     Exclusion(
         F.MIN_CELL_RECORDS,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -227,7 +227,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
     model: str = TREES
     """Trees of any depth, or "additive": of one split each, so that a score is a sum of functions of single columns."""
-    cycle: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = field(default_factory=tuple)
     """Additive: parties whose turn it is, tree by tree and over again; each offers its next column alone. Empty: the
     best gain of all columns wins."""
 
@@ -296,7 +296,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         against = {
             f"model = {self.model!r}": not self.additive,
             f"colsample_bytree = {self.colsample_bytree!r}": self.colsample_bytree != 1,
-            "party_dropout": bool(self.party_dropout),
+            "parties that sit trees out": any(map(self.absence, self.cycle)),
             f"multi_strategy = {self.multi_strategy!r} with several classes": self.trees_per_round(3) > 1,
         }
         told = ", ".join(name for name, there in against.items() if there)
@@ -320,7 +320,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         if self.additive and before.get("model") != ADDITIVE:
             wrong.append(
                 f'model = "additive" goes on with an additive model alone, and that is of trees to depth '
-                f"{before['max_depth']}: leave model out, or train anew, without base_model"
+                f"{before['max_depth']}: leave model out, or train anew"
             )
         return wrong
 
