@@ -73,10 +73,6 @@ def given(path: Path, protocol: str, data_digest: str | None) -> tuple[Whose, Fr
     return "this table" if data_digest == document.data_digest else "given", document
 
 
-#: Keys of a job whose model is additive.
-ADDITIVE_JOB = {"model": ADDITIVE, "max_depth": 1}
-
-
 @dataclass(frozen=True)
 class AdvisedJob:
     """A job whose attacks were measured.
@@ -104,8 +100,8 @@ class AdvisedJob:
         if defence == CELLS:  # the audit is not told what feature parties have
             return dict(settings)
         if defence == JOB and "model" in settings:
-            # the word and the depth that it decides; how many rounds it needs is another question
-            return dict(ADDITIVE_JOB) if self.params.get("max_depth", 0) > 1 else {}
+            # how many rounds it needs is another question
+            return {"model": ADDITIVE} if self.params.get("max_depth", 0) > 1 else {}
         if defence == JOB:
             return {
                 key: stricter

@@ -378,8 +378,9 @@ def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCut
 def _placed_after(evidence: SumsEvidence) -> list[PlacedAfter]:
     """The cells that left sets of roots alone place, after more and more trees."""
     opened, party = evidence.opened, evidence.party
-    steps, shares = steps_to(max((answer.tree for answer in opened.left_sets), default=0) + 1), list[PlacedAfter]()
-    for trees in steps:
+    last, shares = max((it.index for it in opened.trees), default=0), list[PlacedAfter]()
+    last = max(last, max((answer.tree for answer in opened.left_sets), default=0))
+    for trees in steps_to(last + 1):
         answers = [it for it in opened.left_sets if it.party == party and it.tree < trees]
         learned = learned_cuts(answers, evidence.truth, mirrored=party in opened.constrained)
         shares.append(PlacedAfter(trees=trees, placed=learned.cells.placed))

@@ -25,6 +25,9 @@ from tests.library.trees.tables import encoded, labels_for, signal, table
 from tests.oracle import OracleSplit, oracle_predict, oracle_train
 from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, weighted, world
+from treetap.attacks.audit import _of_victim
+from treetap.attacks.report.sums import words
+from treetap.attacks.report.verdict import lines
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import ConfigError
 from treetap.models.store import PLACED
@@ -222,9 +225,12 @@ def test_a_party_reads_its_own_count_and_an_audit_finds_the_same(tmp_path: Path)
         read = figures_of(opened, truth_of(here, party, 4), party, steps=0)
         assert read.placed_after is not None
         assert [it.trees for it in read.placed_after] == [1, 2, 5, 10, 12]
-        assert [it.placed for it in read.placed_after] == pytest.approx(
-            [shares[it.trees - 1] for it in read.placed_after]
-        )
+        expected = [shares[it.trees - 1] for it in read.placed_after]
+        assert [it.placed for it in read.placed_after] == pytest.approx(expected)
+        told = f"{100 * expected[2]:.1f} % after 5, {100 * expected[3]:.1f} % after 10"
+        (line,) = lines([_of_victim(LABEL_HOLDER, party, read, "", "columns")])
+        assert told in line.beside
+        assert told in words(party, read)
     (tmp_path / "own.toml").write_text(f'name = "{FEATURE}"\nstate = "own"\ninsecure = true\n')
     shutil.copytree(states[FEATURE], tmp_path / "own")
     shares = manifest(states[FEATURE])[PLACED]
