@@ -304,7 +304,9 @@ def changed(job: JobTable, **keys: Any) -> JobTable:
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy as Python's, which a job file has."""
+    """A number of numpy as Python's, which a job file has, and a tuple as a list."""
+    if isinstance(value, tuple):
+        return list(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import treetap
 from tests.attacks.sums.test_opened_sums import opened_by, trained
 from tests.attacks.sums.test_reading import figures_of, truth_of
 from tests.boosting.categories import categorical_world
-from tests.commands.command import treetap
+from tests.commands import command
 from tests.library.trees.boosters import as_input, boosted, told_apart, xgb
 from tests.library.trees.tables import encoded, labels_for, signal, table
 from tests.oracle import OracleSplit, oracle_predict, oracle_train
@@ -235,6 +236,28 @@ def test_a_party_reads_its_own_count_and_an_audit_finds_the_same(tmp_path: Path)
     shutil.copytree(states[FEATURE], tmp_path / "own")
     shares = manifest(states[FEATURE])[PLACED]
     ask = ("leakage", "job", "--config", tmp_path / "own.toml")
-    assert json.loads(treetap(*ask, "--json").out) == {"job": "job", "party": FEATURE, PLACED: shares}
+    assert json.loads(command.treetap(*ask, "--json").out) == {"job": "job", "party": FEATURE, PLACED: shares}
     assert shares[-1] > 0
-    assert f"{100 * shares[-1]:.1f} %" in treetap(*ask).out
+    assert f"{100 * shares[-1]:.1f} %" in command.treetap(*ask).out
+
+
+def test_estimators_take_the_word_and_turns() -> None:
+    """What a column adds to the score depends on no other; a depth beside the word is refused by name."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(200, 5))
+    y = (X[:, 0] + X[:, 2] - X[:, 3] > 0).astype(int)
+    given: dict[str, Any] = {"parties": {"bank": [0, 1], "telco": [2, 3, 4]}, "simulate": True, "verbose": False}
+    given |= {"model": "additive", "cycle": ("bank", "telco"), "n_estimators": 10}
+    model = treetap.FederatedClassifier(**given).fit(X, y)
+    assert model.score(X, y) > 0.8
+
+    def scores(first: float) -> Any:
+        chances = model.predict_proba(np.c_[np.full(len(X), first), X[:, 1:]])[:, 1]
+        return np.log(chances / (1 - chances))
+
+    added = scores(2.0) - scores(-2.0)
+    assert added[0] > 0
+    np.testing.assert_allclose(added, added[0])
+    for wrong, fault in (({"max_depth": 4}, "remove max_depth = 4"), ({"cycle": ["bank"]}, "each at least once")):
+        with pytest.raises(ValueError, match=fault):
+            treetap.FederatedClassifier(**given | wrong).fit(X, y)

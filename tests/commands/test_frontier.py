@@ -414,6 +414,16 @@ def test_the_usual_rows(job: dict[str, Any], settings: list[dict[str, Any]]) -> 
             plan.job(table)  # whatever depth the file gives
 
 
+def _alone(folder: Path, cycle: tuple[str, ...]) -> float | None:
+    """The AUC of the label holder alone beside an additive model in turns."""
+    form = f'model = "additive"\ncycle = {json.dumps(cycle)}\nkey_bits = 1024\nn_estimators = 6\n'
+    classes = 'objective = "multi:softprob"\nmulti_strategy = "multi_output_tree"\n'
+    experiment = load(_file(folder, job=form + classes, data=ENCODED), ExperimentFile)
+    kept = opened(experiment, folder / "-".join(("kept", *cycle)), base=folder, place="empty", name="sweep")
+    (tables := folder / "-".join(("tables", *cycle))).mkdir()
+    return defence_points.trained(kept.experiment, kept.table, Plan(), 0, tables, "centralised").test[ALONE]["auc"]
+
+
 def test_the_label_holder_alone(folder: Path) -> None:
     """By its own columns; without any it guesses the class shares, with an AUC of one half."""
     for number, columns in enumerate(('["a", "kind"]', "[]")):
@@ -427,6 +437,9 @@ def test_the_label_holder_alone(folder: Path) -> None:
         assert auc is not None
         assert (auc == 0.5) == (columns == "[]")
         assert result.records == {"train": 120, "test": 30}
+    turns = [("clinic", "lab", "shop"), ("clinic", "clinic", "shop", "lab")]
+    reached = [_alone(folder, cycle) for cycle in turns]  # alone it has every turn, whatever the others' are
+    assert reached[0] == reached[1]
     shares = by_shares(np.array([0, 0, 1]), np.array([0, 1]), load(_file(folder, job=""), ExperimentFile).job.params())
     assert shares["accuracy"] == 0.5
 
