@@ -36,7 +36,7 @@ from treetap.attacks.networks.schema import GainFigures, VictimFigures
 from treetap.attacks.pivodl.evidence import exact_weights, true_columns
 from treetap.attacks.pivodl.schema import SourceFigures
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.sums.schema import ColumnFigures
+from treetap.attacks.sums.schema import ColumnFigures, placed_words
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
 from treetap.attacks.view.own_table import auc_by_membership
 from treetap.attacks.view.view import OTHERS_RECORDS, View, read_view
@@ -119,7 +119,8 @@ def _of_victim(
     reason = reason or "no column was at hand to compare with"
     verdict = judged(party, "columns", of, known, reason=reason, details=details)
     other = next((it for it in known if it.measure != verdict.measure), None)
-    return verdict.model_copy(update={"other": other})
+    steps = figures.placed_after if isinstance(figures, ColumnFigures) else None
+    return verdict.model_copy(update={"other": other, "placed": steps and placed_words(steps)})
 
 
 #: Callback before each part of the work: parties done, all parties, name of the next part.

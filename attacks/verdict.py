@@ -118,10 +118,11 @@ class Verdict(Findings):
 
     `of`: the party that has them. Figures are null, and `reason` says why, where nothing was measured. `gain`: `after`
     less `before`; `low`, `high`: its interval; `share`: of what was left to guess. `floor` is empty where `after` is no
-    floor. `other`: of columns the comparison by the other measure, whose word is no worse. The others as in `Compared`.
+    floor. `other`: of columns the comparison by the other measure, whose word is no worse. `placed`: of columns in an
+    additive model what left sets alone place, tree by tree, as a sentence. The others as in `Compared`.
     """
 
-    OMITTED: ClassVar = ("first", "known", "drawn", "other")
+    OMITTED: ClassVar = ("first", "known", "drawn", "other", "placed")
 
     party: str
     learned: Learned
@@ -141,6 +142,7 @@ class Verdict(Findings):
     first: FirstNamed | None = None
     details: str
     other: Compared | None = None
+    placed: str | None = None
     reason: str = ""
     floor: str = ""
 

@@ -60,7 +60,13 @@ SETS = {
 }
 #: Settings of the job that make trees weaker, and do not withhold anything.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "boosting": [{"learning_rate": 0.05}, {"subsample": 0.5}, {"party_dropout": {OTHER: 0.5}}, {"max_depth": 2}],
+    "boosting": [
+        {"learning_rate": 0.05},
+        {"subsample": 0.5},
+        {"party_dropout": {OTHER: 0.5}},
+        {"max_depth": 2},
+        {"model": "additive", "n_estimators": 10},
+    ],
     "forest": [{"subsample": 0.3}, {"party_dropout": {OTHER: 0.5}}, {"max_depth": 2}],
 }
 
@@ -95,7 +101,8 @@ def experiment(name: str, path: Path, protocol: str, classes: int, job: dict[str
         own = {"learning_rate": 0.3}
         if classes > 2:
             own |= {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}
-    common = {"protocol": protocol, "n_estimators": 5, "max_depth": 6, "max_bin": 32, "colsample_bytree": 0.8}
+    common = {"protocol": protocol, "n_estimators": 5, "max_bin": 32, "colsample_bytree": 0.8}
+    common |= {} if "model" in job else {"max_depth": 6}
     return ExperimentFile.model_validate(
         {
             "data": {"path": str(path), "label": SETS[name].label, "encode": "ordinal", "seed": SEEDS},

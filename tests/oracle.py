@@ -357,7 +357,8 @@ class _Tree:
         for party, (name, part) in enumerate(columns):
             if not self.takes_part(name):
                 continue
-            for f in draws.columns(params.seed, index, name, len(part), params.colsample_bytree):
+            drawn = draws.columns(params.seed, index, name, len(part), params.colsample_bytree)
+            for f in self.in_turn(name, len(part)) if params.cycle else drawn:
                 self.kept.append((party, f))
 
     def candidates(self, rows: list[int]) -> Iterator[OracleCandidate]:
@@ -403,7 +404,21 @@ class _Tree:
 
     def takes_part(self, name: str) -> bool:
         """Whether a party offers candidates to the tree."""
+        if self.params.cycle:
+            return self.turns()[-1] == name
         return draws.takes_part(self.params.seed, self.index, name, self.params.party_dropout.get(name, 0.0))
+
+    def turns(self) -> list[str]:
+        """Whose turn it was tree by tree, this one's the last."""
+        turns: list[str] = []
+        while len(turns) <= self.index:
+            turns.extend(self.params.cycle)
+        return turns[: self.index + 1]
+
+    def in_turn(self, name: str, columns: int) -> list[int]:
+        """The column that follows the party's last one, after the last the first."""
+        had = self.turns()[:-1].count(name)
+        return [(list(range(columns)) * (had + 1))[had]] if columns else []
 
     def direction(self, candidate: OracleCandidate) -> int:
         """1 where the left weight may not be the larger one, -1 where it may not be the smaller one, else 0."""

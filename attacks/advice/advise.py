@@ -38,6 +38,7 @@ from treetap.errors import BadInput
 from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint, load_frontier
 from treetap.protocols.registry import training
 from treetap.removed import removed
+from treetap.trees.params import ADDITIVE
 
 # The frontiers that advice is from: the one that an audit was given, and the project's own, which are installed.
 
@@ -98,6 +99,9 @@ class AdvisedJob:
         """
         if defence == CELLS:  # the audit is not told what feature parties have
             return dict(settings)
+        if defence == JOB and "model" in settings:
+            # how many rounds it needs is another question
+            return {"model": ADDITIVE} if self.params.get("max_depth", 0) > 1 else {}
         if defence == JOB:
             return {
                 key: stricter

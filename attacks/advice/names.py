@@ -14,6 +14,7 @@ from pydantic import Field
 
 from treetap.attacks.schema import Findings
 from treetap.errors import did_you_mean
+from treetap.trees.params import ADDITIVE
 
 #: Table of a frontier: the audited one, by the digest of its content; another one, whose frontier the audit was given;
 #: a public one, which the project measured.
@@ -376,7 +377,8 @@ def policy_lines(name: str, settings: Mapping[str, Any], label_holder: str) -> l
 
 
 def job_lines(settings: Mapping[str, Any]) -> Lines:
-    """The lines of parameters in the job file."""
+    """The lines of parameters in the job file; beside the additive form the depth that it decides."""
+    settings = {**settings, "max_depth": 1} if settings.get("model") == ADDITIVE else settings
     return Lines(file="job file", lines=["[job]", *(f"{key} = {toml(value)}" for key, value in settings.items())])
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from treetap.attacks.document import Document
 from treetap.attacks.report.glossary import count, left_out, score, seconds, share
-from treetap.attacks.sums.schema import CellsRead, ColumnFigures, MarkedCells
+from treetap.attacks.sums.schema import CellsRead, ColumnFigures, MarkedCells, placed_words
 from treetap.pages.section import Facts, Image, Section, Table, Terms, Text
 
 #: Way of reading → its name in tables; each way but the last has what those before it have.
@@ -200,6 +200,7 @@ def _learned(size: str, figures: ColumnFigures) -> str:
     return (
         f"By left sets alone it learned {count(cuts)} cuts in {count(cut)} of {count(figures.columns)} columns, and "
         f"between which two of these {share(between, 1)} of the cells{size and f' ({size})'} lie."
+        + ("" if figures.placed_after is None else f" Tree by tree {placed_words(figures.placed_after)}.")
     )
 
 

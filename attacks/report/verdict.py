@@ -276,7 +276,7 @@ def _line(it: Verdict) -> Line:
         )
         other = f"{what} {share(more_of.before, 1)} before ({more_of.before_how}), {share(more_of.after, 1)} after"
         other = f"{other}: {more_of.word}"
-    beside = "; ".join(filter(None, (other, first, it.floor)))
+    beside = "; ".join(filter(None, (other, first, it.floor, it.placed)))
     return Line(it.party, text, it.word, gain, it.details, beside, start, gained, *ends)
 
 

@@ -22,7 +22,14 @@ from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.least_squares import SURE, LearnedCuts, even, learned_cuts, shares
 from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
 from treetap.attacks.sums.propagation import PASSES, Kept, Knowledge, Linked, differences, left_sets
-from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
+from treetap.attacks.sums.schema import (
+    NOT_RECORDED,
+    NOTHING_OFFERED,
+    ColumnFigures,
+    NoiseFigures,
+    PlacedAfter,
+    SumsSettings,
+)
 from treetap.attacks.sums.scoring import (
     Named,
     TrueColumns,
@@ -39,6 +46,7 @@ from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
 from treetap.privacy.column_privacy import ColumnPrivacy, largest_guess
 from treetap.trees.noised_sums import SumNoise
+from treetap.trees.placed_cells import steps_to
 
 Say = Callable[[str], None]
 #: The section of the report.
@@ -133,6 +141,7 @@ def read_columns(evidence: SumsEvidence) -> ColumnFigures:
         equations=sum(len(tree.equations.nodes) for tree in trees if noise is None),
         left_sets=learned.cells,
         cuts=learned.by_column,
+        placed_after=_placed_after(evidence) if params.additive else None,
         differences=None,
         together=None,
         given=None,
@@ -364,6 +373,18 @@ def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCut
             "true in the label holder's policy keeps its own splits"
         )
     return learned
+
+
+def _placed_after(evidence: SumsEvidence) -> list[PlacedAfter]:
+    """The cells that left sets of roots alone place, after more and more trees."""
+    opened, party = evidence.opened, evidence.party
+    last, shares = max((it.index for it in opened.trees), default=0), list[PlacedAfter]()
+    last = max(last, max((answer.tree for answer in opened.left_sets), default=0))
+    for trees in steps_to(last + 1):
+        answers = [it for it in opened.left_sets if it.party == party and it.tree < trees]
+        learned = learned_cuts(answers, evidence.truth, mirrored=party in opened.constrained)
+        shares.append(PlacedAfter(trees=trees, placed=learned.cells.placed))
+    return shares
 
 
 def claims_of(linked: Linked, links: str, evidence: SumsEvidence, passes: int) -> tuple[Ints, Claims, int]:

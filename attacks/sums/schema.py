@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -76,6 +77,13 @@ class ColumnCuts(Findings):
     placed: float
 
 
+class PlacedAfter(Findings):
+    """The share of the cells that left sets alone place in their bins after so many trees."""
+
+    trees: Count
+    placed: float
+
+
 class ColumnPicture(Findings):
     """Ranks of a column's values, a pixel a record from dark to light, beside those that were read: data URLs."""
 
@@ -114,10 +122,10 @@ class ColumnFigures(Findings):
     `noise`: of noised sums, of which `differences`, `together` and `links` are null, and `given` is what was read.
     `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
     was read; `given_correlation`: the largest with links given, and `given_explained` the variance explained then.
-    `equations`: of all trees.
+    `equations`: of all trees. `placed_after`: of an additive model, whose left sets are of all records, null of others.
     """
 
-    OMITTED: ClassVar = ("noise",)
+    OMITTED: ClassVar = ("noise", "placed_after")
 
     party: str
     records: Count
@@ -136,6 +144,7 @@ class ColumnFigures(Findings):
     explained: Compared | None = None
     named: dict[str, float] = {}
     noise: NoiseFigures | None = None
+    placed_after: list[PlacedAfter] | None = None
     best: str | None
     rank_correlation: float | None
     given_correlation: float | None
@@ -170,3 +179,9 @@ class MarkedCells(Findings):
     given: CellsRead | None
     seconds: float
     reasons: dict[str, str]
+
+
+def placed_words(steps: Sequence[PlacedAfter]) -> str:
+    """The cells that left sets alone place, tree by tree."""
+    told = ", ".join(f"{100 * it.placed:.1f} % after {it.trees}" for it in steps)
+    return f"left sets alone place of the cells {told} trees"

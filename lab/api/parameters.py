@@ -82,8 +82,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Train the same model in this process, by one trainer that has all tables; nothing is encrypted or sent.
     n_estimators : int, default=100
         Number of boosting rounds, or of trees of a forest.
-    max_depth : int, default=6
-        Maximum depth of a tree, from 1.
+    max_depth : int, default=None
+        Maximum depth of a tree, from 1; None: 6, or 1 of an additive model.
     max_bin : int, default=32
         Maximum number of bins per feature.
     subsample : float, default=1.0
@@ -125,6 +125,10 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         Columns of fewer categories are split one against the rest, others by partitions.
     max_cat_threshold : int, default=64
         The categories on one side of a partition are fewer than this.
+    model : {"trees", "additive"}, default="trees"
+        Trees of any depth, or of one split each, so that a score is a sum of functions of single columns.
+    cycle : list of str, default=None
+        Additive models: parties whose turn it is, tree by tree and over again; None: the best gain of all columns wins.
     privacy : {"published", "withheld", "private"}, default="published"
         What parties learn of each other. "published": as in SecureBoost's paper. "withheld": feature parties get no set
         of records. "private": the label holder opens no sums either; a dealer deals, on this machine a stand-in.
@@ -200,7 +204,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         protocol: str = "boosting",
         simulate: bool = False,
         n_estimators: int = 100,
-        max_depth: int = 6,
+        max_depth: int | None = None,
         max_bin: int = 32,
         subsample: float = 1.0,
         colsample_bytree: float = 1.0,
@@ -221,6 +225,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         grow_policy: str = "depthwise",
         max_cat_to_onehot: int = 4,
         max_cat_threshold: int = 64,
+        model: str = "trees",
+        cycle: Sequence[str] | None = None,
         privacy: str = PUBLISHED,
         dealer: str | None = None,
         pad_trees: bool = False,
@@ -298,7 +304,9 @@ def changed(job: JobTable, **keys: Any) -> JobTable:
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy as Python's, which a job file has."""
+    """A number of numpy as Python's, which a job file has, and a tuple as a list."""
+    if isinstance(value, tuple):
+        return list(value)
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -42,7 +42,7 @@ from treetap.tables.labels import Labels, Rows, read_labels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.job_params import JobParams
-from treetap.trees.params import TreeParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
 #: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
@@ -176,8 +176,11 @@ class Comparison:
             learned = read_labels(first, self._experiment.data.label, self.params.objective)
         if first.weights is not None:
             given["weights"] = first.weights
+        params = self.params
+        if isinstance(params, BoostingParams) and params.cycle and len(before) == 1:
+            params = replace(params, cycle=tuple(before))  # alone every turn is its own
         return self._protocol.centrally.predict(
-            [*before.items()], [*asked.items()], learned.values, len(learned.classes), self.params, **given
+            [*before.items()], [*asked.items()], learned.values, len(learned.classes), params, **given
         )
 
     @cached_property

@@ -34,6 +34,7 @@ from treetap.names import matched
 from treetap.party.defences.settings import Defences
 from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
+from treetap.protocols.job_spec import WITHHELD
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.messages import LEFT
 from treetap.protocols.prediction import predicting
@@ -41,7 +42,7 @@ from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict, faults_of
 from treetap.tables.config import OTHERS, Direction, auto_for_others
 from treetap.trees.job_params import REGRESSIONS
-from treetap.trees.params import TreeParams
+from treetap.trees.params import ADDITIVE, BoostingParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
 #: The attack that needs no training: the reference line of a frontier.
@@ -94,7 +95,9 @@ class Plan:
             return shared
         if "privacy" in self.changes:
             return shared.with_privacy(self.changes["privacy"])
-        table: JobTable = JobTable.model_validate(shared.model_dump(exclude_unset=True) | dict(self.changes))
+        decided = {"max_depth"} if "model" in self.changes else set[str]()  # by the form, not by the shared job
+        given = shared.model_dump(exclude_unset=True, exclude=decided)
+        table: JobTable = JobTable.model_validate(given | dict(self.changes))
         return table
 
 
@@ -146,13 +149,24 @@ class DefenceRow(Strict):
         return plans
 
 
-def recommended_rows(*, bare: bool) -> list[DefenceRow]:
-    """The rows of a file without one. `bare`: the label holder has no columns.
+#: Rounds of an additive model in the place of one of deeper trees: on public tables it has about their AUC then.
+ADDITIVE_ROUNDS = 2
 
-    Then nothing is known of a label before its noise, and withdrawn nodes cannot be grown.
+
+def recommended_rows(job: JobTable, *, bare: bool) -> list[DefenceRow]:
+    """The rows of a file without one: defences of labels, less depth, and the additive form where the job can have it.
+
+    `bare`: the label holder has no columns. Then nothing is known of a label before its noise, and withdrawn nodes
+    cannot be grown.
     """
     noise = {"epsilon": [0.5, 1.0], "stages": 1 if bare else 2}
-    return [DefenceRow(id_lmid={"xi": [0.1, 0.25, 0.5, 0.75, 1.0]}), DefenceRow(label_dp=noise, grafting=True)]
+    rows = [DefenceRow(id_lmid={"xi": [0.1, 0.25, 0.5, 0.75, 1.0]}), DefenceRow(label_dp=noise, grafting=True)]
+    params = job.params()
+    if isinstance(params, TreeParams) and params.max_depth > 2:
+        rows.append(DefenceRow(job={"max_depth": 2}))
+    if isinstance(params, BoostingParams) and params.max_depth > 1 and job.privacy != WITHHELD:
+        rows.append(DefenceRow(job={"model": ADDITIVE, "n_estimators": ADDITIVE_ROUNDS * params.n_estimators}))
+    return rows
 
 
 class Cells(Strict):
@@ -464,6 +478,8 @@ class ExperimentFile(Strict):
             raise ValueError(f"[[defence]] has {next(word for word in words if words.count(word) > 1)} twice")
         for plan in self.plans:
             try:
-                plan.job(self.job)
+                plan.job(self.job).drafts(self.spec)
             except ValidationError as fault:
                 raise ValueError(f"[[defence]] job {plan.changes}: {'; '.join(faults_of(fault, JobTable))}") from None
+            except ConfigError as refusal:
+                raise ValueError(f"[[defence]] job {plan.changes}: {'; '.join(str(refusal).splitlines())}") from None

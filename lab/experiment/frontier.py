@@ -199,7 +199,7 @@ def run_file(file: Path, *, as_json: bool, trainer: Trainer, workdir: Path | Non
     experiment = load(file, ExperimentFile)
     if not experiment.defence:
         bare = any(party.labels and party.columns == [] for party in experiment.party)
-        experiment = experiment.model_copy(update={"defence": recommended_rows(bare=bare)})
+        experiment = experiment.model_copy(update={"defence": recommended_rows(experiment.job, bare=bare)})
         try:
             experiment.check_rows()
         except ValueError as fault:

@@ -18,6 +18,7 @@ from treetap.protocols.job_spec import PUBLISHED, privacy_of
 from treetap.protocols.messages import Members, MessageRow, classes_of
 from treetap.protocols.registry import prediction, training
 from treetap.tables.normalised import in_words
+from treetap.trees.params import ADDITIVE
 from treetap.wire.disclosure import CLASSES
 
 #: Before each of the sentences that come first.
@@ -170,7 +171,10 @@ def _size(document: Mapping[str, Any]) -> str:
     """How much a training makes."""
     parameters = document["parameters"]
     if training(document["protocol"]).grows_trees:
-        return f"trees to depth {parameters['max_depth']} in {_counted(parameters['n_estimators'], 'round')}"
+        form = (
+            "an additive model" if parameters.get("model") == ADDITIVE else f"trees to depth {parameters['max_depth']}"
+        )
+        return f"{form} in {_counted(parameters['n_estimators'], 'round')}"
     return f"a network for {_counted(parameters['epochs'], 'epoch')}"
 
 

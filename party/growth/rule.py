@@ -175,6 +175,7 @@ RULES: Mapping[str, Callable[[Part], bool]] = {
     ),
     "treetap.party.growth.rules.evaluated.Evaluated": lambda _: True,
     "treetap.party.growth.rules.cells.Merged": lambda part: not part.labelled,
+    "treetap.party.growth.rules.placed.PlacedCells": lambda part: not part.labelled and part.params.additive,
     "treetap.party.growth.column_noise.NoisedParties": lambda part: part.labelled and part.layout is not None,
 }
 

@@ -32,6 +32,7 @@ STRICT = point("id_lmid", {"xi": 0.25, "counts": "shown"}, 0.85, 0.22)
 MILD = point("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.35)
 LOOSE = point("id_lmid", {"xi": 2.0, "counts": "shown"}, 0.9, 0.59)
 SHALLOW = point("job", {"max_depth": 2}, 0.86, 0.45)
+ADDITIVE = point("job", {"model": "additive", "n_estimators": 10}, 0.87, 0.3)
 JOB = AdvisedJob(
     "boosting",
     "bank",
@@ -245,6 +246,14 @@ def test_settings_of_the_job_are_stricter_than_those_that_it_has(params: dict[st
     points += [point("job", {"subsample": 0.5}, 0.9, 0.5)] * ("subsample" in params)
     found = _advice(*points, job=replace(JOB, params={"max_depth": 6} | params))
     assert sorted(line for it in found.suggestions for part in it.lines for line in part.lines[1:]) == sorted(lines)
+
+
+@pytest.mark.parametrize(("depth", "lines"), [(6, ['model = "additive"', "max_depth = 1"]), (1, [])])
+def test_an_additive_model_is_a_form_and_not_a_smaller_number(depth: int, lines: list[str]) -> None:
+    """The lines of a job that is none yet, without the number of rounds of another job."""
+    found = _advice(ADDITIVE, job=replace(JOB, params={"max_depth": depth, "n_estimators": 50, "model": "trees"}))
+    assert [line for it in found.suggestions for part in it.lines for line in part.lines[1:]] == lines
+    assert [it.helps for it in found.suggestions] == [True] * bool(lines)
 
 
 def test_a_frontier_of_other_data_is_named_and_not_taken_for_this_table(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
 from treetap.attacks.sums.schema import NOTHING_OFFERED
 from treetap.attacks.verdict import Compared, judged
+from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, ConfigError
 from treetap.lab.experiment import defence_points, frontier
 from treetap.lab.experiment.defence_points import ALONE, by_groups, by_names, by_shares, measure_of
@@ -117,6 +118,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (("job = { protocol = 'boosting' }",), JOB, "job sets protocol, which all points of a frontier share"),
         (("job = { gradient_bits = 5 }",), JOB, "[[defence]] job {'gradient_bits': 5}: "),
         (("job = { max_bin = 1 }",), "key_bits = 1024\n", "[[defence]] job {'max_bin': 1}: "),
+        (
+            ("job = { model = 'additive' }",),
+            "scheme = 'lattice'\ninstance_spaces = 'withheld'\n",
+            "[[defence]] job {'model': 'additive'}: instance_spaces = 'withheld' and model = 'additive' with sums",
+        ),
         (("label_dp = { epsilon = 0.0 }",), JOB, "label_dp.epsilon: Input should be greater than 0"),
         (
             ("id_lmid = { xi = 1 }\ngrafting = true",),
@@ -386,12 +392,36 @@ def test_no_text_of_a_panel_lies_under_a_line() -> None:
     assert drawn.rindex('class="limit"') < drawn.index("without the training"), "what is drawn later is on top"
 
 
-def test_the_usual_rows() -> None:
-    """Where the label holder has no columns nothing is known of a label before its noise."""
+@pytest.mark.parametrize(
+    ("job", "settings"),
+    [
+        ({"n_estimators": 20}, [{"max_depth": 2}, {"model": "additive", "n_estimators": 40}]),
+        ({"max_depth": 2, "n_estimators": 5}, [{"model": "additive", "n_estimators": 10}]),
+        ({"model": "additive"}, []),
+        ({"privacy": "withheld"}, [{"max_depth": 2}]),
+        ({"protocol": "forest"}, [{"max_depth": 2}]),
+    ],
+)
+def test_the_usual_rows(job: dict[str, Any], settings: list[dict[str, Any]]) -> None:
+    """Where the label holder has no columns nothing is known of a label before its noise; the job has its own forms."""
+    table = JobTable.model_validate(job)
     for bare, stages in ((False, 2), (True, 1)):
-        plans = [plan for row in recommended_rows(bare=bare) for plan in row.plans()]
+        plans = [plan for row in recommended_rows(table, bare=bare) for plan in row.plans()]
         assert [plan.settings["xi"] for plan in plans[:5]] == [0.1, 0.25, 0.5, 0.75, 1.0]
-        assert [plan.settings for plan in plans[5:]] == [{"epsilon": it, "stages": stages} for it in (0.5, 1.0)]
+        assert [plan.settings for plan in plans[5:7]] == [{"epsilon": it, "stages": stages} for it in (0.5, 1.0)]
+        assert [plan.settings for plan in plans[7:]] == settings
+        for plan in plans:
+            plan.job(table)  # whatever depth the file gives
+
+
+def _alone(folder: Path, cycle: tuple[str, ...]) -> float | None:
+    """The AUC of the label holder alone beside an additive model in turns."""
+    form = f'model = "additive"\ncycle = {json.dumps(cycle)}\nkey_bits = 1024\nn_estimators = 6\n'
+    classes = 'objective = "multi:softprob"\nmulti_strategy = "multi_output_tree"\n'
+    experiment = load(_file(folder, job=form + classes, data=ENCODED), ExperimentFile)
+    kept = opened(experiment, folder / "-".join(("kept", *cycle)), base=folder, place="empty", name="sweep")
+    (tables := folder / "-".join(("tables", *cycle))).mkdir()
+    return defence_points.trained(kept.experiment, kept.table, Plan(), 0, tables, "centralised").test[ALONE]["auc"]
 
 
 def test_the_label_holder_alone(folder: Path) -> None:
@@ -407,6 +437,9 @@ def test_the_label_holder_alone(folder: Path) -> None:
         assert auc is not None
         assert (auc == 0.5) == (columns == "[]")
         assert result.records == {"train": 120, "test": 30}
+    turns = [("clinic", "lab", "shop"), ("clinic", "clinic", "shop", "lab")]
+    reached = [_alone(folder, cycle) for cycle in turns]  # alone it has every turn, whatever the others' are
+    assert reached[0] == reached[1]
     shares = by_shares(np.array([0, 0, 1]), np.array([0, 1]), load(_file(folder, job=""), ExperimentFile).job.params())
     assert shares["accuracy"] == 0.5
 

@@ -57,6 +57,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.PARTITIONS: {},
     F.SENT: {"params": {"instance_spaces": "sent"}},
     F.OPENED: {},
+    F.ADDITIVE_OPENED: {"params": {"model": "additive", "max_depth": 1}},
     F.REG_ALPHA: {"params": {"reg_alpha": 0.5}},
     F.MAX_DELTA_STEP: {"params": {"max_delta_step": 0.5}},
     F.KEYED: {"job": {"scheme": "paillier", "key_bits": 1024, "obfuscation": "standard"}},

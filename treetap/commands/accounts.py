@@ -149,7 +149,7 @@ def leakage(
         bool, typer.Option("--json", help="Print the account as JSON on standard output and nothing else.")
     ] = False,
 ) -> None:
-    """Show what others can read of this party's labels, or of its ids: also while a job trains.
+    """Show what others can read of this party's labels, columns or ids: also while a job trains.
 
     At every party, the previews of alignments (treetap align), and how many common records each of them told.
 
@@ -157,6 +157,8 @@ def leakage(
     Bound: the largest bound on the information of one set (Eq. 6 of ID-LMID), in nats; per node, not joint. Signature:
     the information of all sets together, as it is measured, by chance (100 random orders of the labels), and their
     difference as a share of the label's entropy. The figures are computed from labels: they are for the label holder.
+
+    At a feature party of an additive model, by tree, the share of its cells that left sets place in their bins.
 
     treetap leakage credit --config bank.toml
     treetap leakage --config bank.toml

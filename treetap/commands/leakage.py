@@ -1,7 +1,8 @@
 """What others have learnt of a party, from its own state folder.
 
-The label holder's account says what released sets of records say about its labels; any party's, which previews of
-alignments have told how many of its records others have.
+The label holder's account says what released sets of records say about its labels; a feature party's, which of its
+cells an additive model's left sets show; any party's, which previews of alignments have told how many of its records
+others have.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rich.table import Table
 from treetap import terminal
 from treetap.commands.options import print_json, reading
 from treetap.errors import BadInput, DataError
-from treetap.models.store import LEAKAGE, TREES, read_leakage
+from treetap.models.store import LEAKAGE, PLACED, TREES, read_leakage, read_manifest
 from treetap.strict import Part
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def _shown(signature: Signature) -> list[str]:
 
 
 def show(job: str | None, config: Path, *, as_json: bool) -> None:
-    """Show the account of a job's labels at its label holder, or the preview of that name; without one, all previews.
+    """Show the account of a job's labels at its label holder, that of its cells at a feature party of an additive
+    model, or the preview of that name; without one, all previews.
 
     Raises:
         BadInput: this party has no such job, or no account of it, or a file cannot be read.
@@ -95,7 +97,7 @@ def show(job: str | None, config: Path, *, as_json: bool) -> None:
     from treetap.party.runtime.ledger import ledger_of
 
     party = read(config)
-    if job is not None and _shows_labels(job, party, as_json=as_json):
+    if job is not None and (_shows_labels(job, party, as_json=as_json) or _shows_cells(job, party, as_json=as_json)):
         return
     ledger = ledger_of(party.state)
     with reading(ledger.path):
@@ -117,7 +119,7 @@ def show(job: str | None, config: Path, *, as_json: bool) -> None:
     if not previews:
         raise BadInput(
             f"{party.state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
-            "classes, from the first stored tree on"
+            "classes, from the first stored tree on, and a feature party of additive models, once published"
         )
     most = party.policy.previews_per_day
     if as_json:
@@ -160,4 +162,30 @@ def _shows_labels(job: str, party: PartyConfig, *, as_json: bool) -> bool:
     terminal.out.print(f"{job}: {len(trees)} trees; {entropy}")
     terminal.out.print(leakage_table(trees))
     terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
+    return True
+
+
+def _shows_cells(job: str, party: PartyConfig, *, as_json: bool) -> bool:
+    """Show the share of the party's cells that left sets place, after trees; False if the model is not additive."""
+    folder = party.state / "models" / job
+    if not folder.is_dir():
+        return False
+    with reading(folder):
+        manifest = read_manifest(folder)
+    if not (shares := manifest.get(PLACED)):
+        return False
+    from treetap.trees.placed_cells import steps_to
+
+    if as_json:
+        print_json({"job": job, "party": party.name, PLACED: shares}, allow_nan=False)
+        return True
+    terminal.print_table(
+        ("trees", "cells placed"),
+        [(str(trees), f"{100 * shares[trees - 1]:.1f} %") for trees in steps_to(len(shares))],
+    )
+    terminal.out.print(
+        f"{party.name}: cells (records × {len(manifest['columns'])} columns) whose bin {manifest['label_holder']} has, "
+        "by the left sets of this party's splits, if it knows which of them are of one column",
+        soft_wrap=True,
+    )
     return True

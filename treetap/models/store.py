@@ -200,6 +200,8 @@ VALUES = "values"
 CELLS = "min_cell_records"
 #: Entry of a feature party's manifest, and of its job's notes: the fewest drawn records on a side of its splits.
 SIDES = "min_side_records"
+#: Entry of a feature party's manifest of an additive model: see `treetap.party.growth.rules.placed`, a share by tree.
+PLACED = "cells_placed"
 #: Entry of a manifest, and of stored trees: the noise on sums, by party in a label holder's.
 COLUMN_PRIVACY = "column_privacy"
 #: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.

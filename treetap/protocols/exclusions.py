@@ -33,6 +33,7 @@ class Feature(StrEnum):
     LOSSGUIDE = "grow_policy = 'lossguide'"
     WITHHELD = "instance_spaces = 'withheld'"
     PAD_TREES = "pad_trees = true"
+    ADDITIVE_OPENED = "model = 'additive' with sums that are opened"
     SHARED = "privacy = 'private'"
     SENT = "instance_spaces = 'sent'"
     OPENED = "sums that are opened"
@@ -195,6 +196,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.BINS_PER_NODE,
         "a node's bins are quantiles of its records, which a feature party would not know",
         "set binning = 'global', or leave it out",
+    ),
+    Exclusion(
+        F.WITHHELD,
+        F.ADDITIVE_OPENED,
+        "every node that is split is a root, which holds all records, so that withheld sets hide nothing",
+        "leave it out, or set privacy = 'private', which hides sums",
     ),
     Exclusion(
         F.MIN_CELL_RECORDS,

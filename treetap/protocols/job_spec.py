@@ -147,6 +147,7 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.WITHHELD: isinstance(params, TreeParams) and params.withheld,
             Feature.SENT: isinstance(params, TreeParams) and not params.withheld,
             Feature.PAD_TREES: isinstance(params, TreeParams) and params.pad_trees,
+            Feature.ADDITIVE_OPENED: isinstance(params, BoostingParams) and params.additive and spec.sums != SHARED,
             Feature.LOSSGUIDE: isinstance(params, TreeParams) and params.expansion.one_by_one,
             Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
             Feature.REG_ALPHA: isinstance(params, BoostingParams) and params.reg_alpha > 0,

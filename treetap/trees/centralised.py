@@ -217,7 +217,7 @@ def train(
                 ),
             )
             for name, table in tables
-            if params.takes_part(index, name)
+            if name == tables[0][0] or params.takes_part(index, name)  # the label holder finishes what it withdraws
         ]
         alone, values = withholding.grows_alone(index), with_zeros(values, total)
         tree = _begun(

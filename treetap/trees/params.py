@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -86,6 +87,11 @@ class TreeParams(JobParams):
         return False
 
     @property
+    def additive(self) -> bool:
+        """True if every tree has one split, and a score is a sum of functions of single columns."""
+        return False
+
+    @property
     def bins_per_node(self) -> bool:
         """True if every node has bins of its own."""
         return False
@@ -146,6 +152,8 @@ class TreeParams(JobParams):
 
 
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
+#: Forms of a boosting model: trees of any depth, or trees of one split, so that a score is a sum over columns.
+MODELS = TREES, ADDITIVE = ("trees", "additive")
 
 
 _LARGEST = 1e12
@@ -165,7 +173,12 @@ _BOOSTING_RANGES = {
     "max_cat_to_onehot": Range(1, 1_000_000, integer=True),
     "max_cat_threshold": Range(1, 1_000_000, integer=True),
 }
-_BOOSTING_CHOICES = {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES, "grow_policy": GROW_POLICIES}
+_BOOSTING_CHOICES = {
+    "objective": OBJECTIVES,
+    "multi_strategy": MULTI_STRATEGIES,
+    "grow_policy": GROW_POLICIES,
+    "model": MODELS,
+}
 
 
 @dataclass(frozen=True)
@@ -212,6 +225,15 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """Most leaves of a tree; 0: no limit."""
     grow_policy: str = GROW_POLICIES[0]
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
+    model: str = TREES
+    """Trees of any depth, or "additive": of one split each, so that a score is a sum of functions of single columns."""
+    cycle: tuple[str, ...] = field(default_factory=tuple)
+    """Additive: parties whose turn it is, tree by tree and over again; each offers its next column alone. Empty: the
+    best gain of all columns wins."""
+
+    @property
+    def additive(self) -> bool:
+        return self.model == ADDITIVE
 
     @property
     def expansion(self) -> ExpansionRules:
@@ -264,7 +286,56 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
             )
         if self.max_leaves == 1:
             wrong.append("max_leaves must be 0, which is no limit, or at least 2: a tree of one leaf splits nothing")
+        return wrong + self._bad_form()
+
+    def _bad_form(self) -> list[str]:
+        """The faults of an additive model, and of turns, which only such a model takes."""
+        wrong = [contradicted(self.max_depth)] if self.additive and self.max_depth != 1 else []
+        if not self.cycle:
+            return wrong
+        against = {
+            f"model = {self.model!r}": not self.additive,
+            f"colsample_bytree = {self.colsample_bytree!r}": self.colsample_bytree != 1,
+            "parties that sit trees out": any(map(self.absence, self.cycle)),
+            f"multi_strategy = {self.multi_strategy!r} with several classes": self.trees_per_round(3) > 1,
+        }
+        told = ", ".join(name for name, there in against.items() if there)
+        if told:
+            wrong.append(
+                f'cycle gives each tree of model = "additive" one column, and does not go with {told}: leave cycle or '
+                'these out (classes share a tree by multi_strategy = "multi_output_tree")'
+            )
         return wrong
+
+    def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
+        wrong, parties = super().party_faults(first, others), [first, *others]
+        if self.cycle and set(self.cycle) != set(parties):
+            wrong.append(
+                f"cycle = {', '.join(self.cycle)}: names the job's parties ({', '.join(parties)}), each at least once"
+            )
+        return wrong
+
+    def continuation_faults(self, before: Mapping[str, Any]) -> list[str]:
+        wrong = super().continuation_faults(before)
+        if self.additive and before.get("model") != ADDITIVE:
+            wrong.append(
+                f'model = "additive" goes on with an additive model alone, and that is of trees to depth '
+                f"{before['max_depth']}: leave model out, or train anew"
+            )
+        return wrong
+
+    def takes_part(self, tree: int, party: str) -> bool:
+        return self.cycle[tree % len(self.cycle)] == party if self.cycle else super().takes_part(tree, party)
+
+    def columns(self, tree: int, party: str, count: int) -> Ints:
+        """The same; with turns the next column of the party whose turn it is, in the order of its table."""
+        if not self.cycle:
+            return super().columns(tree, party, count)
+        if not count or not self.takes_part(tree, party):
+            return np.zeros(0, dtype=np.int64)
+        whole, rest = divmod(tree, len(self.cycle))
+        turn = whole * self.cycle.count(party) + self.cycle[:rest].count(party)
+        return np.array([turn % count], dtype=np.int64)
 
     @property
     def largest_weight(self) -> float:
@@ -307,6 +378,11 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         """The largest size of a record's number in each slot of a plaintext, of trees with so many outputs."""
         g, h = record_bounds(self.objective, self.largest_factor)
         return [g] * outputs + [h] * outputs + [1]
+
+
+def contradicted(max_depth: object) -> str:
+    """The fault of a depth beside the word that decides it."""
+    return f'model = "additive" decides max_depth = 1: remove max_depth = {max_depth!r}, or model'
 
 
 CRITERIA = ("gini", "squared_error")

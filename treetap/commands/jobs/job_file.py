@@ -45,6 +45,7 @@ from treetap.protocols.messages import INNER, JOINS
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import WHOLE, Name, Strict, faults_of
 from treetap.trees.job_params import JobParams
+from treetap.trees.params import ADDITIVE, contradicted
 from treetap.wire.v2 import setup_pb2
 
 
@@ -178,7 +179,11 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     @model_validator(mode="before")
     @classmethod
     def _decided(cls, content: Any) -> Any:
-        """With the keys that the word decides; without one the word to which the keys come."""
+        """With the keys that words decide; without a word of privacy the one to which the keys come."""
+        if isinstance(content, dict) and content.get("model") == ADDITIVE:
+            if content.get("max_depth", 1) != 1:
+                raise ValueError(contradicted(content["max_depth"]))
+            content = {**content, "max_depth": 1}
         if not isinstance(content, dict) or content.get("protocol", next(iter(TRAINING))) not in TRAINING:
             return content
         word = content.get("privacy")

@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import treetap.wire.v2.growth_pb2
@@ -41,6 +43,8 @@ class BoostingParams(google.protobuf.message.Message):
     GROW_POLICY_FIELD_NUMBER: builtins.int
     MAX_CAT_TO_ONEHOT_FIELD_NUMBER: builtins.int
     MAX_CAT_THRESHOLD_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    CYCLE_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -64,8 +68,14 @@ class BoostingParams(google.protobuf.message.Message):
     """A column of fewer categories is split one against the rest; absent: 4."""
     max_cat_threshold: builtins.int
     """Bound of the categories on one side of a partition; absent: 64."""
+    model: builtins.str
+    """Absent: trees."""
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
+    @property
+    def cycle(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Parties whose turn it is, tree by tree and over again; none: all offer all their columns."""
+
     def __init__(
         self,
         *,
@@ -87,9 +97,11 @@ class BoostingParams(google.protobuf.message.Message):
         grow_policy: builtins.str | None = ...,
         max_cat_to_onehot: builtins.int | None = ...,
         max_cat_threshold: builtins.int | None = ...,
+        model: builtins.str | None = ...,
+        cycle: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_sample_weight", b"max_sample_weight", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_sample_weight", b"max_sample_weight", "model", b"model", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "cycle", b"cycle", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "model", b"model", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
@@ -102,6 +114,8 @@ class BoostingParams(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_max_cat_to_onehot", b"_max_cat_to_onehot"]) -> typing.Literal["max_cat_to_onehot"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_sample_weight", b"_max_sample_weight"]) -> typing.Literal["max_sample_weight"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_model", b"_model"]) -> typing.Literal["model"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_scale_pos_weight", b"_scale_pos_weight"]) -> typing.Literal["scale_pos_weight"] | None: ...
 
