@@ -283,7 +283,9 @@ def export_run(folder: Path, out: Path) -> list[str]:
     if gone := [str(path) for path in tables.values() if not path.is_file()]:
         raise BadInput(f"{gone[0]}: is not there, and by its values thresholds are rounded to 32 bits; bring it back")
     manifests = _in_order({party: _checked(path) for party, path in models.items()})
-    trained = {party: _trained_on(manifests[party], TableConfig(path=str(tables[party]), id=ID)) for party in manifests}
+    trained = {
+        party: table_of_model(manifests[party], TableConfig(path=str(tables[party]), id=ID)) for party in manifests
+    }
     content = _content({party: models[party] for party in manifests}, manifests, trained)
     _write(out, content)
     return list(manifests)
@@ -301,7 +303,7 @@ def export_alone(folder: Path, table: TableConfig | None, out: Path) -> str:
     party = str(manifest["party"])
     if manifest["role"] != "label_holder":
         raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
-    trained = {} if table is None else {party: _trained_on(manifest, table)}
+    trained = {} if table is None else {party: table_of_model(manifest, table)}
     content = _content({party: folder}, {party: manifest}, trained)
     _write(out, content)
     return party
@@ -340,12 +342,13 @@ def _in_order(manifests: Mapping[str, Json]) -> dict[str, Json]:
     return {party: manifests[party] for party in wanted}
 
 
-def _trained_on(manifest: Json, table: TableConfig) -> Table:
-    """The columns of a party's model in the table that it was trained on."""
+def table_of_model(manifest: Mapping[str, Any], table: TableConfig, *, with_label: bool = False) -> Table:
+    """The columns of a party's model in a table, encoded as in its training; without weights."""
     columns = manifest.get("source_columns", manifest["columns"])
     encoded = {name: Category.from_dict(content) for name, content in manifest.get("categories", {}).items()}
-    config = table.model_copy(update={"columns": columns, "encode": None, "label": None})
-    return read_table(config, with_label=False, missing=manifest["missing"], categories=encoded)
+    label = table.label if with_label else None
+    config = table.model_copy(update={"columns": columns, "encode": None, "label": label, "weight": None})
+    return read_table(config, with_label=with_label, missing=manifest["missing"], categories=encoded)
 
 
 def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained: Mapping[str, Table]) -> Json:
