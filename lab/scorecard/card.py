@@ -143,11 +143,11 @@ class Column:
             made.append(" or ".join(filter(None, said)))
         return made
 
-    def merged(self, least: float, of_class: int, *, monotone: bool) -> Column:
+    def merged(self, least: float, of_class: int, *, monotonic: bool) -> Column:
         """Fewer bins, of counted records: `least` of them, `of_class` of each class; where one is left, of fewer.
 
         A small bin joins that neighbour whose points are nearer, or any where there is no order, as of categories.
-        `monotone`: points rise or fall with the numbers, by pool adjacent violators in the direction that changes less.
+        `monotonic`: points rise or fall with numbers, by pool adjacent violators in the direction that changes less.
         """
         column = self
         while len(column.groups) > 1:
@@ -159,7 +159,7 @@ class Column:
             beside = [place for place in (at - 1, at + 1) if at < order and 0 <= place < order]
             near = beside or [place for place in range(len(points)) if place != at]
             column = column._joined(at, near[int(np.argmin(np.abs(points[near] - points[at])))])
-        return min((column._pooled(1), column._pooled(-1)), key=column._changed) if monotone else column
+        return min((column._pooled(1), column._pooled(-1)), key=column._changed) if monotonic else column
 
     @property
     def ordered(self) -> int:
@@ -172,11 +172,11 @@ class Column:
         groups, both = list(self.groups), [first, last]
         groups[first] = tuple(sorted((*groups[first], *groups.pop(last))))
         weights = self.records[both] + (not self.records[both].any())
-        merged = (np.average(self.points[both], weights=weights), self.records[both].sum(), self.bad[both].sum())
-        made = [np.delete(of, last) for of in (self.points, self.records, self.bad)]
-        for of, value in zip(made, merged, strict=True):
-            of[first] = value
-        return replace(self, groups=tuple(groups), points=made[0], records=made[1], bad=made[2])
+        points, records, bad = self.points.copy(), self.records.copy(), self.bad.copy()
+        points[first], records[first] = np.average(points[both], weights=weights), records[both].sum()
+        bad[first] = bad[both].sum()
+        kept = np.arange(len(points)) != last
+        return replace(self, groups=tuple(groups), points=points[kept], records=records[kept], bad=bad[kept])
 
     def _pooled(self, sign: int) -> Column:
         """With points that rise (1) or fall (−1) over the bins that have an order."""

@@ -26,7 +26,7 @@ def model_scorecard(
     the bins of its own columns; their points are in the file that the label holder writes for it, if its policy lets
     LEAF_WEIGHT go there.
 
-    treetap model scorecard credit --config bank.toml --table train --monotone --out card.sql
+    treetap model scorecard credit --config bank.toml --table train --monotonic --out card.sql
     """
     from treetap.lab.scorecard.command import scorecard
 

@@ -71,7 +71,7 @@ def _counted(card: Card, part: Part, records: Records, asked: CardOptions) -> Ca
     cells, least = records.cells(part, card), asked.min_share * len(records.table.ids)
     columns = [column.counted(at, records.bad) for column, at in zip(card.columns, cells, strict=False)]
     if part.holds_labels:
-        columns = [column.merged(least, asked.min_records, monotone=asked.monotone) for column in columns]
+        columns = [column.merged(least, asked.min_records, monotonic=asked.monotonic) for column in columns]
     for column in columns:
         column.check_filled()
     return Card(card.base, (*columns, *card.columns[len(columns) :]))

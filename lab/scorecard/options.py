@@ -63,7 +63,7 @@ class CardOptions:
     points: Path | None = option(None, f"{PARTNER}the points of its own bins, which the label holder has written.")
     bad: str | None = option(None, f"{HOLDER}the bad class; by default the second one.")
     cut_off: list[float] | None = option(None, f"{HOLDER}a score from which to accept; may be repeated.")
-    monotone: bool = option(False, f"{HOLDER}merge bins until points rise or fall with a column's numbers.")
+    monotonic: bool = option(False, f"{HOLDER}merge bins until points rise or fall with a column's numbers.")
     min_share: float = option(0.0, f"{HOLDER}merge bins of less than this share of the records.", min=0, max=0.5)
     min_records: int = option(0, f"{HOLDER}merge bins with fewer records of either class.", min=0)
     out: list[Path] | None = option(
@@ -79,7 +79,7 @@ class CardOptions:
             (given, f"{''.join(given[:1])} is not for {party}, which has the other role in this model: leave it out"),
             (config is None and self.table, "--table names a table of the party's configuration: add --config"),
             (
-                not self.table and (self.monotone or self.min_share or self.min_records or self.explained),
+                not self.table and (self.monotonic or self.min_share or self.min_records or self.explained),
                 "records of bins are counted and merged by a table: add --config and --table",
             ),
             (

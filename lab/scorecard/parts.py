@@ -218,7 +218,7 @@ def send_points(folder: Path, part: Part, card: Card, party: PartyConfig, bins: 
     """
     if LabelRules.of(party.name, party.defences, party.policy).protect:
         raise BadInput(
-            f"--send-points: {party.name} protects its labels (label_dp or label_budget), by which bins were merged: "
+            f"--send-points: {party.name} protects its labels (noise, or a budget), by which bins were merged: "
             "leave it out"
         )
     for to in _tellers(bins):
@@ -235,8 +235,7 @@ def send_points(folder: Path, part: Part, card: Card, party: PartyConfig, bins: 
 class Records:
     """Records of a table: values (n, features) of own columns, which are `bad` (n,), other parties' sides.
 
-    `bad` is empty where labels are not known. `sides`: (owner, handle) → (n,), who goes left; empty without an explained
-    prediction.
+    `bad` is empty where labels are not known. `sides`: (owner, handle) → (n,), who goes left; empty if not known.
     """
 
     table: Table
@@ -275,9 +274,7 @@ def read_records(part: Part, config: TableConfig, bad: str, explained: Path | No
     if part.holds_labels:
         bads = read_classes(table, str(config.label), part.manifest["classes"]).named() == bad
         if bads.all() or not bads.any():
-            raise DataError(
-                f"{table.path}: column {config.label!r}: all records are of one class, and bins have no odds"
-            )
+            raise DataError(f"{table.path}: column {config.label!r}: all records have one class, and bins no odds")
     return Records(table, table.features, bads, sides)
 
 

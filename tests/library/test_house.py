@@ -46,7 +46,7 @@ NO_EPSILON = {
 }
 #: What the house weighs at most beside its lines (`tests.weight`). A limit falls with its figure.
 LIMITS = {
-    "commands": 56,  # `treetap decisions`, its list, count and export; `treetap send`
+    "commands": 58,  # `treetap decisions`, its list, count and export; `treetap send`; `model scorecard`, `stability`
     "keys of a policy": 41,  # min_decision_days; joins from the left
     "rows of exclusions": 133,  # what shared sums, joins from the left, look-ups and reasons do not go with
     "kinds of places that declare candidate_sums": 2,

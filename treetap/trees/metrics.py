@@ -56,7 +56,7 @@ def population_stability(before: Array, now: Array) -> float:
 
 def shares_of(counts: Array) -> Array:
     """Shares of bins with these counts (bins,), half a record more in each."""
-    return (counts + 0.5) / (counts + 0.5).sum()
+    return np.asarray((counts + 0.5) / (counts + 0.5).sum())
 
 
 def stability_index(earlier: Array, later: Array) -> float:
