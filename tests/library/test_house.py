@@ -62,7 +62,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 11,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 53_030,  # several keys, joins from the left in every privacy, new records, reasons
+    "words of docs": 53_730,  # several keys, joins from the left in every privacy, new records, reasons, scorecards
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
     "words of the changelog": 977,  # decisions, keys, joins from the left, rows sent, new records, reasons

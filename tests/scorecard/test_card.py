@@ -91,6 +91,7 @@ def test_bins_in_words() -> None:
     assert named.texts() == ["a, b", "any other or missing"]
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("seed", range(8))
 def test_monotonic_points_are_isotonic_regression(seed: int) -> None:
     """By records, in the direction that changes less; a bin without an order stays as it is."""
@@ -105,6 +106,7 @@ def test_monotonic_points_are_isotonic_regression(seed: int) -> None:
     np.testing.assert_allclose(made.points[made.bin_of(np.arange(9))], [*best, 9.0], atol=1e-12)
 
 
+@pytest.mark.second_tier(but=6)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("loose", [0, 1, 8])
 def test_merged_bins_are_as_large_as_asked(seed: int, loose: int) -> None:
