@@ -20,16 +20,15 @@ import numpy as np
 
 from treetap.arrays import Floats
 from treetap.errors import BadInput, DataError, did_you_mean
-from treetap.lab.experiment.joint_model import open_shards
+from treetap.lab.experiment.joint_model import open_shards, table_of_model
 from treetap.lab.experiment.party_tables import ID
 from treetap.models.durable import write_whole
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
 from treetap.party.config import read
 from treetap.protocols.registry import training
-from treetap.tables.categories import Category
 from treetap.tables.config import CATEGORICAL, TableConfig
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_splits, deciding_tree
 from treetap.trees.job_params import BINARY, REGRESSIONS
 
@@ -340,15 +339,6 @@ def _in_order(manifests: Mapping[str, Json]) -> dict[str, Json]:
     if absent := [party for party in wanted if party not in manifests]:
         raise BadInput(f"the part of {', '.join(absent)} is not there, without which no split of it has a meaning")
     return {party: manifests[party] for party in wanted}
-
-
-def table_of_model(manifest: Mapping[str, Any], table: TableConfig, *, with_label: bool = False) -> Table:
-    """The columns of a party's model in a table, encoded as in its training; without weights."""
-    columns = manifest.get("source_columns", manifest["columns"])
-    encoded = {name: Category.from_dict(content) for name, content in manifest.get("categories", {}).items()}
-    label = table.label if with_label else None
-    config = table.model_copy(update={"columns": columns, "encode": None, "label": label, "weight": None})
-    return read_table(config, with_label=with_label, missing=manifest["missing"], categories=encoded)
 
 
 def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained: Mapping[str, Table]) -> Json:

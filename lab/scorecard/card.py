@@ -97,14 +97,15 @@ class Column:
         among = np.bincount(bins[bad], minlength=count) if len(bad) else _NONE
         return replace(self, records=np.bincount(bins, minlength=count), bad=among)
 
-    def check_filled(self) -> None:
-        """Raise `BadInput` for a bin without a record that is not of missing values or unknown categories alone."""
+    def filled(self) -> Column:
+        """The same; `BadInput` if a bin has no record that is not of missing values or unknown categories alone."""
         for group, text, records in zip(self.groups, self.texts(), self.records.tolist(), strict=True):
             if not records and {self.cells[place].kind for place in group} & {NUMBERS, VALUE}:
                 raise BadInput(
                     f"{self.party}, {self.name}: no record of the table is in bin {text!r}: name the table of the "
                     "training, or merge small bins by --min-share"
                 )
+        return self
 
     @property
     def lost(self) -> Floats:

@@ -19,7 +19,8 @@ from treetap.arrays import Array, Ints
 from treetap.commands.model.view import find
 from treetap.commands.options import print_json, reading
 from treetap.errors import BadInput, cannot
-from treetap.lab.experiment.xgboost_export import table_of_model, trained_table
+from treetap.lab.experiment.joint_model import table_of_model
+from treetap.lab.experiment.xgboost_export import trained_table
 from treetap.lab.scorecard.card import Card
 from treetap.lab.scorecard.exports import exported
 from treetap.lab.scorecard.options import CardOptions, Frame, StabilityOptions
@@ -51,8 +52,8 @@ def scorecard(name: str, config: Path | None, asked: CardOptions, frame: Frame, 
     if part.holds_labels:
         cuts = [{"score": cut, "bad_by_frame": frame.bad(cut)} for cut in asked.cut_off or ()]
         content |= {"frame": vars(frame), "base": int(whole.base), "cut_offs": cuts}
-    if records is not None and part.holds_labels:
-        _measure(content, records, records.cells(part, exact), [exact, card, whole])
+    if records is not None and part.holds_labels and (cells := records.cells(part, exact)):
+        _measure(content, records, cells, [exact, card, whole])
     if asked.send_bins is not None:
         hand(asked.send_bins, BINS_SEED, part, part.manifest["label_holder"], part.bins_to_hand())
     if asked.send_points is not None and config is not None:
@@ -72,9 +73,7 @@ def _counted(card: Card, part: Part, records: Records, asked: CardOptions) -> Ca
     columns = [column.counted(at, records.bad) for column, at in zip(card.columns, cells, strict=False)]
     if part.holds_labels:
         columns = [column.merged(least, asked.min_records, monotonic=asked.monotonic) for column in columns]
-    for column in columns:
-        column.check_filled()
-    return Card(card.base, (*columns, *card.columns[len(columns) :]))
+    return Card(card.base, (*(column.filled() for column in columns), *card.columns[len(columns) :]))
 
 
 def _measure(content: dict[str, Any], records: Records, cells: Sequence[Ints], cards: Sequence[Card]) -> None:
@@ -99,7 +98,7 @@ AUCS = ("auc", "auc_merged", "auc_whole_points")
 def _print(content: dict[str, Any]) -> None:
     """Print a card, what its scores mean, and what was measured."""
     rows, said = content["bins"], list[str]()
-    heads = max(rows, key=len)
+    heads = max(map(list, rows), key=len, default=[])
     terminal.print_table(
         (it.replace("_", " ") for it in heads), ([_shown(row.get(it)) for it in heads] for row in rows)
     )

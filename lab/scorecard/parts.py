@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError, Refused, cannot, refuse
-from treetap.lab.experiment.xgboost_export import table_of_model
+from treetap.lab.experiment.joint_model import table_of_model
 from treetap.lab.scorecard.card import MISSING, NUMBERS, OTHER, VALUE, Card, Cell, Column
 from treetap.lab.scorecard.options import Frame
 from treetap.models.durable import document, read_document, write_whole
@@ -118,9 +118,8 @@ class Part:
             weights = {leaf.node: leaf.weights[0] for leaf in tree.leaves}
             margin += weights.get(1, 0.0)
             for split in tree.splits:
-                left, right = (-sign * frame.factor * weights[node] for node in (2, 3))
-                before = sides[split.owner].get(split.handle, (0.0, 0.0))
-                sides[split.owner][split.handle] = (before[0] + left, before[1] + right)
+                gained = (-sign * frame.factor * weights[2], -sign * frame.factor * weights[3])
+                sides[split.owner][split.handle] = gained
         columns, files = self.columns(), _tellers(bins)
         if strange := files.keys() - sides.keys():
             raise BadInput(f"{files[min(strange)]}: is of {min(strange)}, who has no split in this model: leave it out")
@@ -138,14 +137,15 @@ class Part:
         with read_handed(bins, BINS_SEED, self, party) as told:
             columns = []
             for number, row in enumerate(told, 1):
-                handles = tuple(int(handle) for handle in row["handles"])
-                kinds = [NUMBERS if at < row["ordered"] else VALUE for at in range(len(row["left"]))]
-                lefts = np.array([[handle in left for handle in handles] for left in row["left"]], dtype=bool)
-                name = f"column {number}" + (f" ({names[handles[0]]})" if handles[0] in names else "")
-                cells = tuple(Cell(kind, at, at + 1, f"bin {at + 1}") for at, kind in enumerate(kinds))
-                columns.append(Column(party, name, cells, handles, lefts))
-            if sides.keys() - {handle for column in columns for handle in column.handles}:
-                raise ValueError("it lacks splits")
+                own = tuple(int(handle) for handle in row["handles"])
+                lefts = np.array([[handle in left for handle in own] for left in row["left"]], dtype=bool)
+                name = f"column {number}" + (f" ({names[own[0]]})" if own[0] in names else "")
+                kinds = ((NUMBERS if at < row["ordered"] else VALUE, at) for at in range(len(lefts)))
+                cells = tuple(Cell(kind, at, at + 1, f"bin {at + 1}") for kind, at in kinds)
+                columns.append(Column(party, name, cells, own, lefts))
+            handles = [handle for column in columns for handle in column.handles]
+            if sides.keys() - set(handles) or len(set(handles)) < len(handles):
+                raise ValueError("it lacks splits, or has one twice")
         return [column for column in columns if sides.keys() & set(column.handles)]
 
     def told(self, path: Path | None) -> Card:
@@ -170,12 +170,14 @@ class Part:
 
     def bins_to_hand(self) -> list[dict[str, Any]]:
         """What a feature party hands the label holder: of each column its splits and bins, by handles."""
-        made = []
-        for column in self.columns():
-            left = [[column.handles[place] for place in np.flatnonzero(row)] for row in column.lefts]
-            ordered = sum(cell.kind == NUMBERS for cell in column.cells)
-            made.append({"handles": column.handles, "ordered": ordered, "left": left})
-        return made
+        return [
+            {
+                "handles": column.handles,
+                "ordered": sum(cell.kind == NUMBERS for cell in column.cells),
+                "left": [[column.handles[place] for place in np.flatnonzero(row)] for row in column.lefts],
+            }
+            for column in self.columns()
+        ]
 
 
 def _tellers(bins: Sequence[Path]) -> dict[str, Path]:
@@ -185,10 +187,9 @@ def _tellers(bins: Sequence[Path]) -> dict[str, Path]:
 
 def hand(path: Path, seed: str, part: Part, to: str, columns: Sequence[Mapping[str, Any]]) -> None:
     """Write a file for a party of the model, for it and for nobody else."""
-    submission = read_job(part.folder)["submission"]
-    content = {"submission": submission, "from": part.party, "to": to, "columns": columns}
+    about = {"submission": read_job(part.folder)["submission"], "from": part.party, "to": to}
     with cannot("be written", path):
-        write_whole(path, document(content, seed, indented=True))
+        write_whole(path, document({**about, "columns": columns}, seed, indented=True))
 
 
 @contextmanager

@@ -142,8 +142,8 @@ def test_a_bin_without_a_record_is_named() -> None:
     """Not one of missing values, since tables may have none."""
     column = _column([1.0, 2.0], [4, 0], [1, 0])
     with pytest.raises(BadInput, match=r"bank, x: no record of the table is in bin '1 ≤ x': .*--min-share"):
-        column.check_filled()
-    _column([1.0, 2.0], [4, 1], [1, 0]).check_filled()
+        column.filled()
+    _column([1.0, 2.0], [4, 1], [1, 0]).filled()
 
 
 def test_stability_by_hand() -> None:
