@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.arrays import Bools, Floats, Ints
@@ -281,8 +282,13 @@ def read_records(part: Part, config: TableConfig, bad: str, explained: Path | No
 
 def _sides_in(path: Path, part: Part, rows: Ints) -> dict[tuple[str, int], Bools]:
     """Who goes left at each other party's split, of the records in these rows of the file."""
-    with cannot("be read", path), pq.ParquetFile(path) as file:
-        paths = file.read(columns=["paths.list.element.tree", "paths.list.element.leaf"])["paths"].combine_chunks()
+    try:
+        with cannot("be read", path), pq.ParquetFile(path) as file:
+            paths = file.read(columns=["paths.list.element.tree", "paths.list.element.leaf"])["paths"].combine_chunks()
+    except (pa.ArrowInvalid, KeyError):
+        raise BadInput(
+            f"{path}: has no paths: name what predict --explain has written, NAME.explained.parquet"
+        ) from None
     flat, shape = paths.flatten(), (len(rows), len(part.trees))
     trees = np.array(flat.field("tree"))
     if len(trees) != math.prod(shape) or (trees.reshape(shape) != [tree.index for tree in part.trees]).any():

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import sqlite3
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
 from treetap.errors import BadInput
 from treetap.lab.scorecard.card import MISSING, NUMBERS, OTHER, VALUE, Card, Cell, Column
+from treetap.lab.scorecard.exports import exported
 from treetap.lab.scorecard.options import Frame
 from treetap.lab.scorecard.parts import Part
 from treetap.models.own_split import OwnSplit
@@ -136,6 +142,28 @@ def test_whole_points_start_at_the_worst_bin() -> None:
     cells = [np.array([0, 1, 2, 0]), np.array([0, 1, 0, 1])]
     assert np.abs(whole.scores(cells) - card.scores(cells)).max() <= 1.5
     assert whole.scores(cells).tolist() == [404, 415, 414, 403]
+
+
+def test_names_are_text_in_every_file() -> None:
+    """Quotation marks and tags in the name of a column or a category end nothing."""
+    name, word = 'a"b <c>&', 'it\'s \\ "x" <&'
+    cells = (Cell(VALUE, value=word), Cell(VALUE, value="b"), Cell(OTHER), Cell(MISSING))
+    groups, points = ((0, 3), (1,), (2,)), np.array([7.0, 2.0, 0.0])
+    column = Column("bank", name, cells, (), np.zeros((4, 0), dtype=bool), groups, points)
+    card = Card(100.0, (column, replace(column, party="telco")))
+    with sqlite3.connect(":memory:") as base:
+        base.execute("CREATE TABLE records (" + '"' + name.replace('"', '""') + '")')
+        base.executemany("INSERT INTO records VALUES (?)", [(word,), ("b",), ("new",), (None,)])
+        scores = [row[0] for row in base.execute(f"SELECT score FROM ({exported(card, 'bank', 'sql')})")]
+    assert scores == [107, 102, 100, 107]
+    space = {"p": "http://www.dmg.org/PMML-4_4"}
+    (characteristic,) = ET.fromstring(exported(card, "bank", "pmml")).iterfind(".//p:Characteristic", space)
+    assert characteristic.get("reasonCode") == name
+    array = characteristic.find(".//p:Array", space)
+    assert array is not None
+    assert array.text == '"it\'s \\\\ \\"x\\" <&"'
+    rows = list(csv.DictReader(io.StringIO(exported(card, "bank", "csv"))))
+    assert [row["column"] for row in rows] == ["", *[name] * 6]
 
 
 def test_a_bin_without_a_record_is_named() -> None:

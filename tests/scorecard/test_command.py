@@ -69,6 +69,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(status.predictions, folder / f"{protocol}.parquet")
 
     run(main())
+    (folder / "ids.csv").write_text("id\nr00001\n")
     for party, (columns, tables) in _tables().items():
         named = {"id": "id", "columns": columns, "encode": {WORDS[party]: "categorical"} if party in WORDS else None}
         named |= {"label": "y"} if party == BANK else {}
@@ -281,6 +282,23 @@ def test_a_partner_sees_no_points_of_its_own_accord(trained: Path, ask: Ask, tmp
     assert not (tmp_path / f"{TELCO}.points.json").exists()
 
 
+def test_labels_that_are_protected_tell_no_points(trained: Path, ask: Ask, tmp_path: Path) -> None:
+    """Bins are merged by labels as they are, of which noise or a budget lets nothing go."""
+    _told(trained, json.dumps({"LEAF_WEIGHT": [TELCO]}))
+    words = [*_bins(ask, tmp_path, TELCO), *MERGED, "--table", "train", "--send-points", str(tmp_path)]
+    words += ["--explained", str(trained / "interactive.explained.parquet")]
+    config = trained / f"{BANK}.toml"
+    kept = config.read_text()
+    config.write_text(f"{kept}\n[defences.label_dp]\nepsilon = 1.0\n")
+    try:
+        status, _, error = ask("scorecard", BANK, *words)
+    finally:
+        config.write_text(kept)
+    assert status == 2
+    assert "protects its labels" in error
+    assert not (tmp_path / f"{TELCO}.points.json").exists()
+
+
 def _damaged(path: Path, **changes: Any) -> Path:
     """The same file of a party, whole, with other entries."""
     from treetap.lab.scorecard.parts import BINS_SEED
@@ -305,6 +323,8 @@ WRONG: dict[str, tuple[str, str, list[str], str]] = {
     "no points": ("job", TELCO, ["--out", "card.sql"], "--out writes points, which a partner has by --points"),
     "to whom": ("job", BANK, ["--table", "train", "--send-points", "."], "--send-points needs --bins, --explained"),
     "one round": ("job", BANK, ["--table", "train", "--explained", "{}/eini.explained.parquet"], "has candidates"),
+    "not explained": ("job", BANK, ["--table", "train", "--explained", "{}/interactive.parquet"], "has no paths"),
+    "not Parquet": ("job", BANK, ["--table", "train", "--explained", "{}/ids.csv"], "has no paths"),
     "other rows": (
         "job",
         BANK,
