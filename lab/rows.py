@@ -39,3 +39,13 @@ MODEL_XGBOOST = Row(
     "Write a model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone.",
     JOBS,
 )
+MODEL_SCORECARD = Row(
+    "treetap.lab.scorecard.cli",
+    "Show a model of trees of depth 1 as points of the bins of its columns, whose sum is a record's score.",
+    JOBS,
+)
+MODEL_STABILITY = Row(
+    "treetap.lab.scorecard.cli",
+    "Compare two tables of a party by the bins of its model's columns, and the scores of two predictions.",
+    JOBS,
+)

@@ -416,11 +416,21 @@ class JointModel:
         return named_type(self.manifest["class_type"])
 
     def _read(self, party: str, config: TableConfig) -> Table:
-        """A party's table as it was encoded in the training."""
-        manifest = self.manifests[party]
-        categories = {name: Category.from_dict(content) for name, content in manifest["categories"].items()}
-        wanted = config.model_copy(update={"columns": self.columns(party), "label": None})
-        missing, empty = self.manifest["missing"], manifest["empty_columns"]
-        read = read_table(wanted, with_label=False, missing=missing, categories=categories, empty=empty)
-        check_values(read.path, read.seen, read.unlike, len(read.ids))
-        return read
+        return table_of_model(self.manifests[party], config)
+
+
+def table_of_model(manifest: Mapping[str, Any], config: TableConfig, *, with_label: bool = False) -> Table:
+    """A table with the columns of a party's model, encoded as in its training; without weights.
+
+    Raises:
+        DataError: a column is not there, or all its values are unlike the training's.
+    """
+    label = config.label if with_label else None
+    wanted = config.model_copy(
+        update={"columns": manifest["source_columns"], "encode": None, "label": label, "weight": None}
+    )
+    categories = {name: Category.from_dict(content) for name, content in manifest["categories"].items()}
+    given = {"missing": manifest["missing"], "categories": categories, "empty": manifest["empty_columns"]}
+    read = read_table(wanted, with_label=with_label, **given)
+    check_values(read.path, read.seen, read.unlike, len(read.ids))
+    return read

@@ -20,16 +20,15 @@ import numpy as np
 
 from treetap.arrays import Floats
 from treetap.errors import BadInput, DataError, did_you_mean
-from treetap.lab.experiment.joint_model import open_shards
+from treetap.lab.experiment.joint_model import open_shards, table_of_model
 from treetap.lab.experiment.party_tables import ID
 from treetap.models.durable import write_whole
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
 from treetap.party.config import read
 from treetap.protocols.registry import training
-from treetap.tables.categories import Category
 from treetap.tables.config import CATEGORICAL, TableConfig
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_splits, deciding_tree
 from treetap.trees.job_params import BINARY, REGRESSIONS
 
@@ -283,7 +282,9 @@ def export_run(folder: Path, out: Path) -> list[str]:
     if gone := [str(path) for path in tables.values() if not path.is_file()]:
         raise BadInput(f"{gone[0]}: is not there, and by its values thresholds are rounded to 32 bits; bring it back")
     manifests = _in_order({party: _checked(path) for party, path in models.items()})
-    trained = {party: _trained_on(manifests[party], TableConfig(path=str(tables[party]), id=ID)) for party in manifests}
+    trained = {
+        party: table_of_model(manifests[party], TableConfig(path=str(tables[party]), id=ID)) for party in manifests
+    }
     content = _content({party: models[party] for party in manifests}, manifests, trained)
     _write(out, content)
     return list(manifests)
@@ -301,7 +302,7 @@ def export_alone(folder: Path, table: TableConfig | None, out: Path) -> str:
     party = str(manifest["party"])
     if manifest["role"] != "label_holder":
         raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
-    trained = {} if table is None else {party: _trained_on(manifest, table)}
+    trained = {} if table is None else {party: table_of_model(manifest, table)}
     content = _content({party: folder}, {party: manifest}, trained)
     _write(out, content)
     return party
@@ -338,14 +339,6 @@ def _in_order(manifests: Mapping[str, Json]) -> dict[str, Json]:
     if absent := [party for party in wanted if party not in manifests]:
         raise BadInput(f"the part of {', '.join(absent)} is not there, without which no split of it has a meaning")
     return {party: manifests[party] for party in wanted}
-
-
-def _trained_on(manifest: Json, table: TableConfig) -> Table:
-    """The columns of a party's model in the table that it was trained on."""
-    columns = manifest.get("source_columns", manifest["columns"])
-    encoded = {name: Category.from_dict(content) for name, content in manifest.get("categories", {}).items()}
-    config = table.model_copy(update={"columns": columns, "encode": None, "label": None})
-    return read_table(config, with_label=False, missing=manifest["missing"], categories=encoded)
 
 
 def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained: Mapping[str, Table]) -> Json:

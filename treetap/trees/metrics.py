@@ -49,11 +49,18 @@ def population_stability(before: Array, now: Array) -> float:
     as shifted.
     """
     edges = np.unique(np.quantile(before, np.linspace(0, 1, 11)[1:-1]))
-    shares = []
-    for scores in (before, now):
-        counts = np.bincount(np.searchsorted(edges, scores, side="right"), minlength=len(edges) + 1) + 0.5
-        shares.append(counts / counts.sum())
-    earlier, later = shares
+    places = (np.searchsorted(edges, scores, side="right") for scores in (before, now))
+    earlier, later = (shares_of(np.bincount(at, minlength=len(edges) + 1)) for at in places)
+    return stability_index(earlier, later)
+
+
+def shares_of(counts: Array) -> Array:
+    """Shares of bins with these counts (bins,), half a record more in each."""
+    return np.asarray((counts + 0.5) / (counts + 0.5).sum())
+
+
+def stability_index(earlier: Array, later: Array) -> float:
+    """Σ (q − p) ln(q / p) over bins, of shares p before and q now (bins,): none is 0."""
     return float(((later - earlier) * np.log(later / earlier)).sum())
 
 
