@@ -123,7 +123,7 @@ class Submissions:
         spec.base_submission = ""
         if name := continued_from(spec):
             base = self._trained(name)
-            check_continuation(spec, base.protocol, base.spec, base.wire)
+            check_continuation(spec, base.protocol, base.spec)
             spec.base_submission = base.submission
         return spec
 

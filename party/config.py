@@ -19,7 +19,6 @@ from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
 from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.protocols.exclusions import Feature, between
-from treetap.removed import check_state
 from treetap.strict import Address, Name, ProcessName, Strict, fitting, load
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
@@ -309,10 +308,9 @@ def read(path: Path, kind: type[PartyConfig] = PartyConfig) -> PartyConfig:
     """Read the file, of a party or a dealer; relative paths in it are relative to its folder.
 
     Raises:
-        ConfigError: it has a fault, or the state folder holds what this version does not read.
+        ConfigError: it has a fault.
     """
     config = kind.from_file(path)
-    check_state(config.state)
     if config.policy_file is not None:
         config = config.under(load(config.policy_file, Policy))
     config.check_apart()

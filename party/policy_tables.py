@@ -315,7 +315,7 @@ TABLES: dict[str, type[PolicyTable]] = {
 }
 #: Key → the table that it stands in.
 PLACES = {key: name for name, table in TABLES.items() for key in table.model_fields}
-#: Keys of earlier versions that are written under a table of a table.
+#: Keys that are written under a table of a table.
 _SUBTABLES = {"addresses": "people.addresses", "previews_per_day": 'partners."*"'}
 
 

@@ -25,7 +25,6 @@ from pydantic_core import PydanticCustomError
 
 from treetap.errors import ConfigError, did_you_mean
 from treetap.names import check_address, check_name, check_process_name, check_reachable
-from treetap.removed import Removed, removed
 
 #: A measured figure, None where it is undefined or infinite.
 Figure = Annotated[
@@ -168,18 +167,7 @@ def faults_of(failure: ValidationError, schema: type[BaseModel]) -> list[str]:
 def _fault(error: Any, schema: type[BaseModel]) -> str:
     """What is wrong with a field, and what may be meant."""
     location, kind = error["loc"], error["type"]
-    if (gone := _removed(location, kind, error["input"], schema)) is not None:
-        return str(gone) if kind == "extra_forbidden" else f"{gone.name} {gone}"
     return f"{_what(error)}{_about_key(location, schema) if kind == 'extra_forbidden' else ''}"
-
-
-def _removed(location: tuple[int | str, ...], kind: str, value: object, schema: type[BaseModel]) -> Removed | None:
-    """The row of a key or a value that an earlier version had."""
-    if kind not in ("extra_forbidden", "literal_error"):
-        return None
-    *tables, key = location if isinstance(location[-1], str) else location[:-1]  # of a list, whose value has no place
-    places = (base.__name__ for base in _schema_at(schema, tables).__mro__)
-    return removed(places, str(key) if kind == "extra_forbidden" else f"{key} = {value!r}")
 
 
 def _about_key(location: tuple[int | str, ...], schema: type[BaseModel]) -> str:

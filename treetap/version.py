@@ -16,7 +16,7 @@ from treetap.errors import Incompatible
 #: identifiers are points of Curve25519; version 4 has parameters of trees that a process of version 3 would not read;
 #: version 5 has the job's digest in every message between parties, and winning candidates from the label holder;
 #: version 6 has other parameters of PIVODL; in version 7 a seed draws other records and columns, which parties compare;
-#: version 8 has fewer parameters, messages and steps (`treetap.removed`); version 9 has a bin for each value that many
+#: version 8 has fewer parameters, messages and steps; version 9 has a bin for each value that many
 #: records have; in version 10 the label holder has fewer steps of a tree, and words of zeros come with others; in
 #: version 11 left bits of withheld instance spaces come by oblivious transfer.
 #: Journals hold messages of this version, and name it.

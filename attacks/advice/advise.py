@@ -37,7 +37,6 @@ from treetap.attacks.verdict import WORDS, Compared, Word
 from treetap.errors import BadInput
 from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint, load_frontier
 from treetap.protocols.registry import training
-from treetap.removed import removed
 from treetap.trees.params import ADDITIVE
 
 # The frontiers that advice is from: the one that an audit was given, and the project's own, which are installed.
@@ -54,13 +53,10 @@ def given(path: Path, protocol: str, data_digest: str | None) -> tuple[Whose, Fr
     """The frontier that an audit was given, and whether it is of the audited table: by the digest of the content.
 
     Raises:
-        BadInput: it cannot be read, its defences were measured with another protocol, a point has a parameter that was
-            taken out, or nothing in it says what they take away.
+        BadInput: it cannot be read, its defences were measured with another protocol, or nothing in it says what they
+            take away.
     """
     document = load_frontier(path)
-    for name in sorted({name for point in document.points for name in point.settings}):
-        if (gone := removed(["Parameters"], name)) is not None:
-            raise BadInput(f"{path}: {name} of a point {gone}, and make the frontier anew")
     if document.protocol != protocol:
         raise BadInput(
             f"{path}: was measured with protocol {document.protocol!r}, but the job's is {protocol!r}, where defences "

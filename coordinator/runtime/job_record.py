@@ -20,8 +20,6 @@ Event: TypeAlias = dict[str, Any]
 CANCELLED = "cancelled by an operator"
 #: Most characters of an error in a list of jobs.
 LISTED_ERROR = 400
-#: Earlier versions of the protocol by whose models this one predicts: it has all fields that say how.
-WITH_MODELS = (7, 8)
 #: Errors of reading a line that says nothing.
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
 
@@ -34,7 +32,6 @@ class Submitted:
         kind: train, predict, serve or align, which is also the command.
         submission: the nonce by which parties distinguish this job from another one of the same name.
         trace: the trace id of all its attempts, 32 hexadecimal digits; empty: none was drawn.
-        wire: the version of the protocol that it was begun in.
     """
 
     job: str
@@ -43,7 +40,6 @@ class Submitted:
     _content: str
     _signed: str = ""
     trace: str = ""
-    wire: int = PROTOCOL_VERSION
 
     @property
     def signed(self) -> types_pb2.Signed | None:
@@ -107,17 +103,13 @@ def submission_of(job: str, events: Sequence[Event]) -> Submitted:
     """The submission in the first line of the journal."""
     line = events[0]
     content, signed = line[content_key(line["kind"])], line.get("signed", "")
-    return Submitted(job, line["kind"], line["submission"], content, signed, line.get("trace", ""), line["wire"])
+    return Submitted(job, line["kind"], line["submission"], content, signed, line.get("trace", ""))
 
 
-def other_version(job: str, events: Sequence[Event]) -> str:
-    """The reason why a job cannot be read, and the remedy; empty for one of this version, and for a finished training
-    of one in `WITH_MODELS`.
-    """
+def other_version(events: Sequence[Event]) -> str:
+    """The reason why a job cannot be read, and the remedy; empty for one of this version."""
     line = events[0]
     if line["wire"] == PROTOCOL_VERSION:
-        return ""
-    if line["wire"] in WITH_MODELS and line["kind"] == "train" and status_of(job, events).state == "finished":
         return ""
     return (
         f"was begun in version {line['wire']} of the protocol, and this release reads version {PROTOCOL_VERSION} "
@@ -172,9 +164,8 @@ def is_cut_off(events: Sequence[Event]) -> bool:
 
 
 def is_untold(status: jobs_pb2.JobStatus, events: Sequence[Event]) -> bool:
-    """True of a job of this version that is over for good, without the line that all parties have heard so."""
-    over = status.state in ("finished", "cancelled") and events[0]["wire"] == PROTOCOL_VERSION
-    return over and all(event["event"] != "left" for event in events)
+    """True of a job that is over for good, without the line that all parties have heard so."""
+    return status.state in ("finished", "cancelled") and all(event["event"] != "left" for event in events)
 
 
 def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:

@@ -63,7 +63,7 @@ class _Record:
         if not events or events[0].get("event") != "submitted":
             raise DataError(f"{path}: does not begin with a submission; bring a back-up of the file back")
         try:
-            if other := other_version(self.job, events):
+            if other := other_version(events):
                 raise DataError(f"{path}: {other}")
             if status_of(self.job, events).job != self.job or not isinstance(events[0]["unix_nanos"], int):
                 raise ValueError

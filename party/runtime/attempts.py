@@ -57,8 +57,7 @@ class Attempts:
             raise DataError(f"{file}: cannot be read: {failure.strerror}; start this party again when it can") from None
         if head is None and (self._known or lines):
             log.warning(
-                "%s: is missing or of an earlier version, and does not say how many lines %s had: it counts as whole "
-                "with %d",
+                "%s: is missing, and does not say how many lines %s had: it counts as whole with %d",
                 *(self._path, ledger.path, lines),
             )
 

@@ -21,15 +21,12 @@ from typing import Any, NamedTuple, TypeAlias
 from treetap.errors import DataError
 from treetap.models.durable import read_document
 from treetap.models.line_file import LineFile
-from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
 #: The attempts at jobs beside it (`treetap.party.runtime.attempts`), the seed of their checksum, and ends not kept any
 #: more.
 ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN = "attempts.json", "attempts", "forgotten"
-#: Ledgers of earlier versions.
-EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
 #: Seconds for which a charge counts for a limit a day.
 DAY_S = 86_400.0
 #: Lines of a ledger: their number, and the checksum of the last one, which covers all before it.
@@ -40,7 +37,7 @@ class Attempted(NamedTuple):
     """A submission of a job: its highest attempt, if it was left, the digest that it opened, its end, and whose it is.
 
     `digest`: in hexadecimal; empty: none was opened. `ended`: seconds since 1970; 0: it may go on. `discarded`: its
-    files are, since the last attempt. `coordinator`: empty in files of earlier versions, until it opens or is left.
+    files are, since the last attempt. `coordinator`: empty where that is not known.
     """
 
     number: int = 0
@@ -85,7 +82,7 @@ class Occasion:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The other parties and the coordinator, which some charges have not: of a forgetting, of earlier versions."""
+        """The other parties and the coordinator, which a forgetting has not."""
         return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
@@ -98,14 +95,14 @@ class Charge:
     """A line of the ledger.
 
     Attributes:
-        kind: see `Kind`; or one that earlier versions charged.
+        kind: see `Kind`.
         occasion: what it is for.
         amount: see `Kind`.
         details: further figures of the kind, as JSON types.
         seconds: when, since 1970.
     """
 
-    kind: str
+    kind: Kind
     occasion: Occasion
     amount: float = 1
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -113,9 +110,8 @@ class Charge:
 
     @property
     def partners(self) -> tuple[str, ...]:
-        """The partners of the occasion; of some charges of earlier versions the label holder alone."""
-        told = self.details.get("label_holder")
-        return self.occasion.partners if told is None else (told,)
+        """The partners of the occasion."""
+        return self.occasion.partners
 
     @property
     def at(self) -> str:
@@ -127,7 +123,7 @@ class Charge:
         """The charge of a stored line."""
         kind, details, amount, seconds = (line.pop(name) for name in ("kind", "details", "amount", "seconds"))
         occasion = Occasion(**{**line, "parties": tuple(line["parties"])})
-        return cls(kind if kind in CHARGED else Kind(kind), occasion, amount, details, seconds)
+        return cls(Kind(kind), occasion, amount, details, seconds)
 
     def plain(self) -> dict[str, Any]:
         """The line, as JSON types."""
@@ -148,7 +144,7 @@ class Ledger:
         """The charges of these kinds, or all, the first one first.
 
         Raises:
-            DataError: the ledger is damaged or lacks lines, or the state folder has one of an earlier version.
+            DataError: the ledger is damaged or lacks lines.
         """
         with self._lines.held(self._read):
             if len(kinds) == 1:  # without a look at the others: a job asks often
@@ -184,12 +180,6 @@ class Ledger:
         return [(charge, told.get(number, "")) for number, charge in enumerate(self.charges(Kind.PREVIEW))]
 
     def _read(self) -> None:
-        for name in EARLIER:
-            if (self._state / name).exists():
-                raise DataError(
-                    f"{self._state / name}: is a ledger of an earlier version, whose charges {LEDGER} does not have; "
-                    "go on with that version, or move the file away, and its charges do not count any more"
-                )
         _, _, known = stored_attempts(self._state)  # first: the ledger may grow meanwhile, and is written before them
         try:
             self._held = [Charge.of(line) for line in self._lines.read()]
@@ -215,9 +205,7 @@ def ledger_of(state: Path) -> Ledger:
 def stored_attempts(state: Path) -> tuple[dict[str, Attempted], dict[str, float], Head | None]:
     """The attempts at jobs that a state folder has, the last ends that were forgotten, and the ledger's head then.
 
-    The ends are by coordinator, under an empty name for all of them. A head that is not known is None. Entries of
-    earlier versions, which know of no end, count as discarded: the next opening is a first one, for which an operator's
-    statement must hold.
+    The ends are by coordinator, under an empty name for all of them. A head is None where there is no file.
 
     Raises:
         DataError: the file is damaged.
@@ -227,14 +215,10 @@ def stored_attempts(state: Path) -> tuple[dict[str, Attempted], dict[str, float]
     try:
         held = read_document(path, ATTEMPTS_SEED) if path.is_file() else {}
         head = held.pop(LEDGER, None)
-        ends = held.pop(FORGOTTEN, {})
-        forgotten = {str(of): float(end) for of, end in (ends if isinstance(ends, dict) else {"": ends}).items()}
-        known = {
-            key: Attempted(int(number), bool(left), str(digest), *(end or (0.0, True)))
-            for key, (number, left, digest, *end) in held.items()
-        }
+        forgotten = {str(of): float(end) for of, end in held.pop(FORGOTTEN, {}).items()}
+        known = {key: Attempted._make(attempted) for key, attempted in held.items()}
         return known, forgotten, None if head is None else (int(head[0]), str(head[1]))
-    except (DataError, IndexError, TypeError, ValueError):  # a back-up would be stale
+    except (AttributeError, DataError, IndexError, TypeError, ValueError):  # a back-up would be stale
         raise DataError(
             f"{path}: is damaged; remove it; late copies of requests, and what {LEDGER} had, are then not known"
         ) from None

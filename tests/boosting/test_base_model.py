@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -19,14 +17,11 @@ from tests.blindness.observed import Observed
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
 from tests.oracle import OracleModel, oracle_train
-from tests.published import write_manifest
 from tests.simulator import COORDINATOR, Federation, Message, failed, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
 from treetap.attacks.view.view import read_view
-from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, UnknownJob
 from treetap.models.keyed_ids import KEY
-from treetap.models.line_file import LineFile
 from treetap.models.store import CONTINUATION, read_arrays_of, read_history, read_leakage, read_model
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
 from treetap.protocols.prediction import predict_request
@@ -265,42 +260,6 @@ async def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -
         await federation.train(_job(PARAMS, base_model="before", eval_table="train"))
     with pytest.raises(ConfigError, match="base_model and protocol 'forest' do not go together"):
         await federation.train(_job(ForestParams(), base_model="before"))
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize(("number", "scheme"), [(7, "okamoto-uchiyama"), (8, "paillier")])
-async def test_models_of_earlier_bins_predict_and_are_not_continued(number: int, scheme: str, tmp_path: Path) -> None:
-    """A manifest and a journal as an earlier version of the protocol left them: shown, scored by, and refused."""
-    oracle = HERE.oracle(PARAMS)
-
-    federation = Federation(tmp_path, HERE.tables)
-    assert (await federation.train(_job(PARAMS, obfuscation="standard"), "before")).state == "finished"
-    folder = federation.state(LABEL_HOLDER) / "models" / "before"
-    old = json.loads((folder / "manifest.json").read_text())
-    params = {**old["params"], "gradient_bits": 5}
-    write_manifest(folder, {**old, "params": params})
-    federation.kill(COORDINATOR)
-    _of_version(number, tmp_path / COORDINATOR / "journal" / "before.jsonl", "before", scheme)
-    federation.start(COORDINATOR)
-    for protocol in ("interactive", "eini"):
-        predicted = finished(await federation.predict(predict_request(protocol, model="before")))
-        assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, len(HERE.y), 1e-8)
-    assert describe(folder)["params"] == params
-    said = f"base_model = 'before': was trained with bins of protocol {number}, .*: train anew, without base_model"
-    with pytest.raises(ConfigError, match=said):
-        await federation.train(_job(PARAMS, base_model="before"))
-
-
-def _of_version(number: int, path: Path, job: str, scheme: str) -> None:
-    """Write a job's journal as an earlier version of the protocol wrote it, of a training under this scheme."""
-    journal = LineFile(path, lambda: f"journal of {job}")
-    events = journal.read()
-    for event in events:
-        if event["event"] == "submitted":
-            made = setup_pb2.JobSpec.FromString(base64.b64decode(event["spec"]))
-            made.scheme = scheme
-            event |= {"wire": number, "spec": base64.b64encode(made.SerializeToString()).decode()}
-    journal.fill(events)
 
 
 @pytest.mark.second_tier

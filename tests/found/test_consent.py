@@ -17,14 +17,13 @@ from tests.campaign.small_jobs import TRAININGS, trained
 from tests.replay import JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Overloaded, Pending, Refused, TreetapError
-from treetap.models.durable import write_document
 from treetap.party.approvals.ledger import WAIT_DAYS, Approvals
 from treetap.party.approvals.openings import operator_of
 from treetap.party.node import PartyNode
 from treetap.party.policy import Policy
 from treetap.party.runtime import attempts
 from treetap.party.runtime.attempts import Attempts, Session
-from treetap.party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
+from treetap.party.runtime.ledger import Ledger
 from treetap.protocols.agreement import job_digest, named, statement
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import filled, name_of
@@ -320,16 +319,6 @@ async def test_a_coordinator_that_floods_ends_keeps_none_of_another_from_new_job
             pass
     _submitted(federation, certificates["operator"])
     assert (await federation.jobs.wait("job")).state == "finished"
-
-
-@pytest.mark.parametrize(("entry", "is_open"), [([2, True, "aa"], False), ([2, True, "aa", 0.0, False], True)])
-def test_attempts_of_an_earlier_version_are_read(entry: list[Any], is_open: bool, tmp_path: Path) -> None:
-    """Without an end the next opening is a first one, whose statement must hold; a lost end counts for all."""
-    plain = {"job/7": entry} | ({"forgotten": 5.0} if is_open else {})
-    write_document(tmp_path / ATTEMPTS, plain, ATTEMPTS_SEED)
-    known = _over(tmp_path)
-    assert (known.has_opened("job", "7"), known.forgotten("c")) == (is_open, 5.0 if is_open else 0.0)
-    known.check("job", "7", 3, "aa")
 
 
 # ---- what waits

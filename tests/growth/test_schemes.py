@@ -167,12 +167,11 @@ async def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -
 
 
 def test_jobs_that_no_party_could_do() -> None:
-    """Refused before any party is asked: an unknown scheme, one that was taken out, a size that is not offered."""
+    """Refused before any party is asked: an unknown scheme, a size that is not offered."""
     check_spec(JOB)
     check_spec(spec(PARAMS, scheme=""))  # of before there was a choice: Paillier
     for changes, message in (
         ({"scheme": "magic"}, "scheme = 'magic': must be one of paillier, lattice"),
-        ({"scheme": "okamoto-uchiyama"}, "scheme = 'okamoto-uchiyama' was taken out: "),
         ({"key_bits": 768}, "key_bits = 768: must be 1024, 2048 or 3072 where scheme = 'paillier'"),
     ):
         with pytest.raises(ConfigError, match=re.escape(message)):

@@ -111,11 +111,6 @@ def test_workers_on_a_cluster(tmp_path: Path) -> None:
                 ('clients = ["app"]', "serve.listen: is missing"),
                 ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
                 ('listen = "h:1"', "serve.clients: is missing"),
-                (f'{_CLIENTS}\nhttp = "h:2"', "serve.http: was taken out: write listen and gateway"),
-                *(
-                    (f"{_CLIENTS}\n{key} = 1", f"serve.{key}: was taken out: write it into the file of")
-                    for key in ("plain_http", "hosts", "handshakes", "proxies")
-                ),
                 (f'{_CLIENTS}\ngateway = "app"', "serve: gateway and clients both name app"),
                 (
                     'clients = "app"\nlisten = "h:1"',

@@ -14,13 +14,10 @@ from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
 from treetap.models import durable
-from treetap.models.durable import write_document
 from treetap.models.line_file import LineFile
 from treetap.party.runtime.attempts import Attempts
 from treetap.party.runtime.ledger import (
     ATTEMPTS,
-    ATTEMPTS_SEED,
-    EARLIER,
     LEDGER,
     Charge,
     Kind,
@@ -28,7 +25,6 @@ from treetap.party.runtime.ledger import (
     Occasion,
     ledger_of,
 )
-from treetap.removed import CHARGED
 
 JOB = Occasion(table="loans", parties=("telco", "shop"), coordinator="coordinator", job="credit", attempt=2)
 
@@ -85,26 +81,6 @@ def test_a_line_of_another_version_is_damage(tmp_path: Path) -> None:
     LineFile(tmp_path / LEDGER, lambda: "ledger").put({**foreign.plain(), "kind": "another"}, 0)
     with pytest.raises(DataError, match=f"{LEDGER}: is damaged"):
         Ledger(tmp_path).charges()
-
-
-@pytest.mark.parametrize("kind", CHARGED)
-def test_charges_of_earlier_versions_are_read(kind: str, tmp_path: Path) -> None:
-    """A line of a kind that is charged no more stays what it was, beside those of today."""
-    before = replace(charge(), kind=kind, details={"label_holder": "telco"})
-    Ledger(tmp_path).enter(before)
-    ledger = Ledger(tmp_path)
-    assert ledger.enter(charge()) == 0
-    assert Ledger(tmp_path).charges() == ledger.charges() == [before, charge()]
-    assert before.partners == ("telco",)
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_a_ledger_of_an_earlier_version_is_refused(name: str, tmp_path: Path) -> None:
-    """Its charges would be forgotten; the error says which file it is."""
-    (tmp_path / name).write_text("{}\n")
-    with pytest.raises(DataError, match=f"{name}: is a ledger of an earlier version.* move the file away"):
-        Ledger(tmp_path).enter(charge())
-    assert not (tmp_path / LEDGER).exists()
 
 
 # ---- beside the attempts, which know how much there was
@@ -196,19 +172,14 @@ def test_a_kill_between_ledger_and_attempts_loses_neither(
     assert [one.amount for one in again.charges()] == [1, 2, 3, 4]
 
 
-def test_attempts_of_an_earlier_version_say_nothing_of_the_ledger(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_ledger_without_attempts_counts_as_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The party goes on and says so by file, until it has written them anew; a fresh one has nothing to say."""
     Attempts(Ledger(tmp_path / "fresh"))
     assert caplog.text == ""
     Ledger(tmp_path).enter(charge())
     path = tmp_path / ATTEMPTS
-    write_document(path, {"credit/one": [1, True, "d"]}, ATTEMPTS_SEED)
     known = Attempts(Ledger(tmp_path))
-    assert f"{path}: is missing or of an earlier version, and does not say how many lines {tmp_path / LEDGER} had" in (
-        caplog.text
-    )
+    assert f"{path}: is missing, and does not say how many lines {tmp_path / LEDGER} had" in caplog.text
     known.opened("scores", "two", 1, "d")
     caplog.clear()
     Attempts(Ledger(tmp_path))

@@ -161,7 +161,7 @@ def test_every_key_is_in_one_table_and_has_its_need() -> None:
 
 @pytest.mark.parametrize("key", [*PLACES, "previews_per_day"])
 def test_a_key_at_another_place_is_refused_with_its_own(key: str, tmp_path: Path) -> None:
-    """At the top, where earlier versions had it, and in another table."""
+    """At the top, and in another table."""
     table = {"addresses": "people.addresses", "previews_per_day": 'partners."*"'}.get(key) or PLACES[key]
     for head in ("", "[networks]\n" if PLACES.get(key) != "networks" else "[people]\n"):
         with pytest.raises(ConfigError, match=re.escape(f"{key}: unknown key; write it under [{table}]")):

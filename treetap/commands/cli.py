@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,7 +23,6 @@ from treetap.commands.lazy import JOBS, OPERATE, PARTY, PRIVACY, LazyGroup, Row,
 from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses, print_json
 from treetap.errors import BadInput, Malformed, TreetapError, visible
 from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, while_importing
-from treetap.removed import COMMANDS, removed
 
 
 class Output(io.TextIOWrapper):
@@ -187,14 +186,6 @@ class Commands(LazyGroup):
             OPERATE,
         ),
     }
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As `LazyGroup`; words and options that an earlier version had are refused by what to do instead."""
-        options = [word.partition("=")[0] for word in args if word.startswith("--")]
-        for words in (args[:1], args[:2], *([*args[:count], option] for count in (1, 2) for option in options)):
-            if row := removed([COMMANDS], name := " ".join(words)):
-                raise BadInput(f"treetap {name} {row}")
-        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

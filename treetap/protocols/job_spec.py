@@ -28,7 +28,6 @@ from treetap.protocols.messages import (
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import REGRESSIONS, EarlyStoppingParams, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
-from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
 #: Forms of candidates' sums: opened by the label holder, or shared between it and a feature party.
@@ -170,10 +169,10 @@ def continued_from(spec: setup_pb2.JobSpec) -> str:
     return spec.base_model
 
 
-def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb2.JobSpec, wire: int) -> None:
-    """Raise `ConfigError` unless a training continues with the protocol, parties, join and bins of its base model.
+def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb2.JobSpec) -> None:
+    """Raise `ConfigError` unless a training continues with the protocol, parties and join of its base model.
 
-    `trained`: the job of the base model; `wire`: the version of the protocol in which that was trained.
+    `trained`: the job of the base model.
     """
     members = parties_of(trained)
     if trained.join != spec.join:
@@ -183,11 +182,6 @@ def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb
         )
     if protocol != training_name(spec):
         raise ConfigError(f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}")
-    if wire != PROTOCOL_VERSION:
-        raise ConfigError(
-            f"base_model = {spec.base_model!r}: was trained with bins of protocol {wire}, and further trees would have "
-            f"those of protocol {PROTOCOL_VERSION}: train anew, without base_model"
-        )
     if members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties):
         raise ConfigError(
             f"base_model = {spec.base_model!r}: was trained with label holder {members[0]} and feature parties "

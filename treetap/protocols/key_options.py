@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, Protocol, get_args
 
-from treetap.removed import removed
-
 #: Randomisations by the owner of a key; the first is the default.
 Obfuscation = Literal["short-exponent", "half-length", "standard"]
 OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
@@ -110,9 +108,7 @@ def key_faults(scheme: str, key_bits: int, obfuscation: str) -> list[str]:
         given = {"key_bits": key_bits, "obfuscation": obfuscation}
         return [f"{name}: scheme {scheme!r} has none; leave it out" for name, value in given.items() if value]
     if scheme != PAILLIER:
-        named = f"scheme = {scheme!r}"
-        gone = removed(["JobOptions"], named)
-        return [f"{named}: must be one of {', '.join(SCHEMES)}" if gone is None else f"{named} {gone}"]
+        return [f"scheme = {scheme!r}: must be one of {', '.join(SCHEMES)}"]
     faults = []
     if key_bits not in (*KEY_LENGTHS, BREAKABLE_BITS):
         allowed = f"{', '.join(map(str, KEY_LENGTHS[:-1]))} or {KEY_LENGTHS[-1]}"

@@ -33,7 +33,6 @@ from google.protobuf.message import DecodeError, Message
 
 import treetap.wire.v2
 from treetap.errors import BadInput, Malformed, cannot
-from treetap.removed import STATE, removed
 from treetap.wire.certificates import read_certificates, read_lists
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signatures import Anchor, Heads
@@ -115,8 +114,6 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
     header = begin[: len(HEADER)]
     written = _written(file, size)
     if header != HEADER:
-        if begin.startswith(b"treetap sealed "):
-            raise Malformed(f"{path}: byte 0: is encrypted by a state_key, which {removed([STATE], 'key.json')}")
         if other := _OTHER.match(begin):
             raise Malformed(
                 f"{path}: byte 0: is a transcript of version {int(other[1])}, and this release reads version {VERSION} "

@@ -285,14 +285,6 @@ def test_bytes_by_class_are_those_of_the_message(tmp_path: Path) -> None:
             counted(record)
 
 
-def test_an_encrypted_file_of_an_earlier_version_is_refused_by_its_key(tmp_path: Path) -> None:
-    """It is not called damaged, and the remedy is that of the state folder."""
-    path = tmp_path / "000001.tap"
-    path.write_bytes(b"treetap sealed 1\n" + bytes(range(1, 99)))
-    with pytest.raises(Malformed, match=r"000001\.tap: byte 0: .* state_key, which was taken out: check out commit"):
-        texts_of(path)
-
-
 @pytest.mark.parametrize("number", [1, VERSION - 1, VERSION + 1, 12])
 def test_every_other_version_is_refused_by_its_number(number: int, tmp_path: Path) -> None:
     """Lower or higher: file, both numbers and the remedy; a writer does not go on with such a one either."""
