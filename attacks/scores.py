@@ -117,37 +117,14 @@ def _matched(truth: Ints, guess: Ints) -> Bools:
 def assigned(cost: Floats) -> Ints:
     """The column (n,) of each row at the least sum of costs (n, m), no column twice; −1 of a row beyond m.
 
-    By shortest augmenting paths (Crouse 2016, "On implementing 2D rectangular assignment algorithms"); of equal ones
-    that which scipy's linear_sum_assignment takes.
+    By scipy's linear_sum_assignment (Crouse 2016, "On implementing 2D rectangular assignment algorithms").
     """
-    if cost.shape[0] > cost.shape[1]:
-        rows, columns = np.full(len(cost), -1), assigned(cost.T)
-        rows[columns] = np.arange(len(columns))
-        return rows
-    of_row, of_column = np.full(len(cost), -1), np.full(cost.shape[1], -1)
-    lower, price = np.zeros(len(cost)), np.zeros(cost.shape[1])
-    for start in range(len(cost)):
-        length, before = np.full(cost.shape[1], np.inf), np.full(cost.shape[1], -1)
-        left, row, reached, column, done = np.arange(cost.shape[1])[::-1].copy(), start, 0.0, -1, list[int]()
-        while row >= 0:
-            further = reached + cost[row, left] - lower[row] - price[left]
-            nearer = further < length[left]
-            before[left[nearer]], length[left[nearer]] = row, further[nearer]
-            reached = float(length[left].min())
-            tied = np.flatnonzero(length[left] == reached)
-            free = tied[of_column[left[tied]] < 0]
-            place = free[-1] if len(free) else tied[0]
-            column, left[place], left = int(left[place]), left[-1], left[:-1]
-            row = int(of_column[column])
-            done.append(column)
-        passed = done[:-1]
-        lower[start] += reached
-        lower[of_column[passed]] += reached - length[passed]
-        price[done] -= reached - length[done]
-        while row != start:
-            row = int(before[column])
-            of_column[column], of_row[row], column = row, column, int(of_row[row])
-    return of_row
+    from scipy.optimize import linear_sum_assignment
+
+    columns = np.full(len(cost), -1)
+    rows, taken = linear_sum_assignment(cost)
+    columns[rows] = taken
+    return columns
 
 
 def midranks(values: Array) -> Floats:

@@ -15,7 +15,7 @@ that of 5 % divided by all of these tries (Bonferroni).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import cos, pi, sin, sqrt, tan
+from math import sqrt
 from statistics import NormalDist
 from typing import ClassVar, Literal, get_args
 
@@ -243,29 +243,10 @@ def drawn_error(by_draw: Sequence[float]) -> float:
     """The standard error of the mean of few draws' figures, widened as Student's t is beside the normal; 0 of one."""
     if len(by_draw) < 2:
         return 0.0
-    wider = _student(MISSED / 2, len(by_draw) - 1) / NormalDist().inv_cdf(1 - MISSED / 2)
-    return wider * float(np.std(by_draw, ddof=1)) / sqrt(len(by_draw))
+    from scipy.special import stdtrit
 
-
-def _student(missed: float, freedom: int) -> float:
-    """The value that Student's t of whole degrees of freedom exceeds with this chance, below ½.
-
-    By halving on its distribution (Abramowitz, Stegun 1964, 26.7.3 and 26.7.4).
-    """
-
-    def beyond(angle: float) -> float:
-        odd, square = freedom % 2, cos(angle) ** 2
-        terms = [cos(angle) if odd else 1.0] if freedom > 1 else [0.0]
-        for step in range(2 + odd, freedom - 1, 2):
-            terms.append(terms[-1] * square * (step - 1) / step)
-        within = sin(angle) * sum(terms)
-        return (1 - (2 / pi * (angle + within) if odd else within)) / 2
-
-    low, high = 0.0, pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if beyond(middle) > missed else (low, middle)
-    return tan(low) * sqrt(freedom)
+    wider = stdtrit(len(by_draw) - 1, 1 - MISSED / 2) / NormalDist().inv_cdf(1 - MISSED / 2)
+    return float(wider * np.std(by_draw, ddof=1)) / sqrt(len(by_draw))
 
 
 def compared_right(truth: Ints, right: Mapping[str, Bools], own: Bools | None, *, tries: int, details: str) -> Compared:
