@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from treetap import terminal
 from treetap.commands.options import answering, argument, from_dataclasses, option
 from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
 from treetap.protocols.registry import PREDICTION, prediction
@@ -129,8 +130,6 @@ def serve(
 
 def resumed(client: Operator, job: str, *, as_json: bool) -> None:
     """Print the addresses of a resumed served job and watch it; Ctrl-C leaves it running."""
-    from treetap import terminal
-
     try:
         status = _watch(client, job, detach=False, as_json=as_json)
     except KeyboardInterrupt:
@@ -163,8 +162,6 @@ def _stay(
     Raises:
         Interrupted: it has been away for too long.
     """
-    from treetap import terminal
-
     left_at: float | None = None
 
     def seen(status: jobs_pb2.JobStatus) -> None:
@@ -193,7 +190,6 @@ def _stay(
 
 def _end(client: Operator, job: str) -> None:
     """Cancel it and print its counts; one interrupt suffices."""
-    from treetap import terminal
     from treetap.commands.jobs import progress_view
 
     for number in (signal.SIGTERM, signal.SIGHUP):
