@@ -14,6 +14,7 @@ from treetap.protocols.job_spec import SHARED, broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
+from treetap.trees.offsets import OFFSETS
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
@@ -49,6 +50,7 @@ def check_own(
         Feature.MONOTONE: own is not None and bool(own.directions),
         Feature.CUTS: own is not None and bool(own.cuts),
         Feature.WEIGHT: any(table.weight is not None for table in tables),
+        **{Feature(key): labelled and any(key in table.offsets for table in tables) for key in OFFSETS},
         Feature.NO_COLUMNS: own is None or not own.columns,
     }
     used = features_of(spec) | {feature for feature, has in of_tables.items() if has}

@@ -190,7 +190,7 @@ async def bind_table(context: StepContext, table: Table, key: str = "table", rol
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features, tensors, labels, weights, constraints and cuts; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors, labels, weights, offsets, constraints and cuts; stays on this party's disk."""
     state = hashlib.sha256(table.ids.digest)
     for part in table.values.digest_parts(table.rows):
         state.update(part)
@@ -201,6 +201,8 @@ def fingerprint(table: Table) -> str:
         state.update(table.label.digest_part())
     if table.weights is not None:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
+    if table.offsets is not None:
+        state.update(b"offsets" + np.ascontiguousarray(table.offsets.values).data)
     if table.directions:
         state.update(f"directions{sorted(table.directions.items())}".encode())
     if table.cuts:

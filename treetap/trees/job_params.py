@@ -14,8 +14,14 @@ from treetap.arrays import Array
 from treetap.errors import ConfigError, did_you_mean
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
+#: Objectives of numbers above zero, whose scores are logarithms.
+LOG_LINKED = ("count:poisson", "reg:gamma", "reg:tweedie")
+#: Objectives of boosting.
+BOOSTED = (*OBJECTIVES, *LOG_LINKED)
 #: Objectives whose labels are numbers, not classes.
-REGRESSIONS = ("reg:squarederror", "squared_error")
+REGRESSIONS = ("reg:squarederror", "squared_error", *LOG_LINKED)
+#: Objectives whose second derivatives have no bound that is known before the training.
+UNBOUNDED = LOG_LINKED
 #: Objectives of two classes with one score, from which the probability of the second class follows.
 BINARY = ("binary:logistic",)
 
