@@ -40,7 +40,6 @@ from treetap.tables.record_ids import Ids
 from treetap.tables.written import table_writer
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import outcome_of
-from treetap.trees.offsets import OFFSETS
 from treetap.wire.v2 import prediction_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -68,8 +67,8 @@ class EvaluatedPrediction:
                 f"evaluate: the configuration names no label column for table {self._opening.table!r}; write label = "
                 f"COLUMN there, or leave evaluate out"
             ).at(self._config.name)
-        own = named.model_copy(update={"columns": [], "encode": None, "drop_constant": False})
-        own = own.model_copy(update=dict.fromkeys(("weight", *OFFSETS)))
+        unread = {"columns": [], "encode": None, "drop_constant": False, "weight": None}
+        own = named.without_offsets.model_copy(update=unread)
         table = await load_table(self._context, own, with_label=True, missing=None, categories={})
         try:
             labels = read_some(table, named.label, opened.objective, opened.classes, self._rules, public=False).for_use(

@@ -54,7 +54,6 @@ from treetap.tables.normalised import in_words, keys_in_words
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import check_values
 from treetap.wire.ports import Timeouts
-from treetap.trees.offsets import OFFSETS
 from treetap.wire.v2 import prediction_pb2, serving_pb2
 
 Column = npt.NDArray[np.float64]
@@ -277,8 +276,8 @@ class OpenedModel:
                 f"model {self._opening.model} was trained with {absent[0]} = {begins[absent[0]]!r}, with which scores "
                 f"begin: name that column in table {self._opening.table!r} of the configuration too"
             ).at(self._config.name)
-        kept = dict.fromkeys(OFFSETS) | begins
-        wanted = named.model_copy(update={"columns": columns, "label": None, "weight": None, **kept})
+        changed = {"columns": columns, "label": None, "weight": None, **begins}
+        wanted = named.without_offsets.model_copy(update=changed)
         categories = {name: Category.from_dict(category) for name, category in self.manifest["categories"].items()}
         missing = self.manifest["missing"]
         shapes = {name: tuple(tensor["shape"]) for name, tensor in self.manifest["tensors"].items()}

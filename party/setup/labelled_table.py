@@ -113,7 +113,8 @@ async def load_records(
             f"{in_words(table.ids.rules)}: an eval table has the ids of the training"
         ).at(context.party)
     with_label = spec.aggregator == context.party
-    wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
+    wanted = named if with_label else named.without_offsets
+    wanted = wanted.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
     evaluated = await load_table(
         context,
         wanted,

@@ -139,6 +139,7 @@ async def load_job_table(
         DataError: it cannot be read, is another one, or has columns at which no tree of the job can split.
     """
     params, own = params_of(spec), table_config(config, spec.table)
+    own = own if with_label else own.without_offsets
     streams = may_stream(config, spec, with_label=with_label)
     # sets of the label holder's own categories go to no other party
     allowed = with_label or config.policy.columns.splits_categories

@@ -232,18 +232,16 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
                 "feature too",
             ),
             (self.label in self.keys, f"column {self.label!r} cannot be both the id and the label"),
-            *chain.from_iterable(
+            *(
                 (
-                    (
-                        name is not None and name in (*self.keys, self.label),
-                        f"column {name!r} cannot be both the {key} and the id or the label",
-                    ),
-                    (
-                        name is not None and self.label is None,
-                        f"{key} names a column of the label holder's table, and this one has no label; leave it out",
-                    ),
+                    name is not None and name in (*self.keys, self.label),
+                    f"column {name!r} cannot be both the {key} and the id or the label",
                 )
                 for key, name in beside.items()
+            ),
+            (
+                self.weight is not None and self.label is None,
+                "weight names a column of the label holder's table, and this one has no label; leave it out",
             ),
         )
         self._check_named()
@@ -253,6 +251,11 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     def offsets(self) -> dict[str, str]:
         """The columns of what scores begin with, by setting."""
         return {key: name for key in OFFSETS if (name := getattr(self, key)) is not None}
+
+    @property
+    def without_offsets(self) -> TableConfig:
+        """The same of a party whose scores they are not."""
+        return self.model_copy(update=dict.fromkeys(OFFSETS))
 
     def _check_named(self) -> None:
         """Raise ValueError for a key that names a column that is none of `columns`."""

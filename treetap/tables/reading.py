@@ -173,8 +173,7 @@ def read_table(
     A cell equal to `missing`, an empty cell and NaN count as missing. Columns of categories and dates are encoded as
     the configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have
     these `shapes`, and those in `empty` had no value in its training. What is unlike the training is counted, logged,
-    and refused where it is all of a column. Columns of offsets are read with the label, or in a table without one, as
-    that of a prediction is. `streams`: features of a large table may stay in their source, to be read
+    and refused where it is all of a column. `streams`: features of a large table may stay in their source, to be read
     anew in batches. `categorical`: `encode = "auto"` may take categories that trees split by sets of them.
     """
     categories = None if categories is None else _dated_as(config, categories)
@@ -183,7 +182,7 @@ def read_table(
         if config.label is None:
             raise DataError(f"{config.title}: the configuration names no label column for this table")
         further = [config.label, *([config.weight] if config.weight else [])]
-    further += config.offsets.values() if with_label or config.label is None else ()
+    further += config.offsets.values()
     source = source_of(config)
     with source.opened():
         if categories is None:  # a model's columns are names
@@ -335,7 +334,7 @@ def _beside_features(
         table = replace(table, label=_label(source, config.label, label, texts, table.rows))
     if with_label and config.weight:
         table = replace(table, weights=weights_of(source, config.weight, columns[config.weight])[table.rows])
-    if config.offsets and (with_label or config.label is None):
+    if config.offsets:
         table = replace(table, offsets=offsets_of(source, config.offsets, columns).take(table.rows))
     return table
 
