@@ -7,6 +7,7 @@ clients, which all need what scores begin with.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import sklearn.metrics
 
 from tests.growth.test_shared_sums import job_of
 from tests.library.trees.tables import drawn_weights
@@ -98,3 +100,65 @@ async def test_a_base_margin_is_in_the_place_of_the_base_score(objective: str, w
     more = {"within": partial(lattice_tolerance, share=1e-3)} if way == "eini-lattice" else {}
     asked = {"protocol": way, **({"key_bits": 1024} if way == "eini" else {})}
     await _is_the_oracles(here, params, spec(params), tmp_path, **more, **asked)
+
+
+async def test_an_eval_table_and_an_evaluation_begin_so(tmp_path: Path) -> None:
+    """Metrics of each round are XGBoost's of scores with exposures; the report has deviance and D²."""
+    here = counted()
+    holder = here.tables[LABEL_HOLDER]
+    labelled = holder[1]["predict"].append_column("y", [np.arange(12) % 3])
+    tables = here.tables | {LABEL_HOLDER: (holder[0], holder[1] | {"predict": labelled})}
+    federation, oracle = Federation(tmp_path, tables), here.oracle(COUNTS)
+    status = finished(await federation.train(spec(COUNTS, eval_table="predict")))
+    assert_oracles_model(federation.states, oracle)
+    ids = labelled.column("id").to_pylist()
+    y = np.array([labelled.column("y").to_pylist()[ids.index(f"r{60 + i:05d}")] for i in range(12)])
+    rate = np.exp(np.array(oracle_predict(oracle, here.newcomers))[:, 0] + here.begins[60:])
+    losses = rate - y * np.log(rate) + np.array([math.lgamma(count + 1.0) for count in y.tolist()])
+    measured = {metric.name: metric.value for metric in status.metrics}
+    assert measured["eval_poisson_nloglik"] == pytest.approx(losses.mean(), rel=1e-9)
+    written = finished(await federation.predict(predict_request(model="job", table="predict", evaluate=True)))
+    measures = json.loads(Path(written.evaluation).read_text())["measures"]
+    assert measures["poisson_nloglik"] == pytest.approx(losses.mean(), rel=1e-9)
+    assert measures["d2"] == pytest.approx(sklearn.metrics.d2_tweedie_score(y, rate, power=1), rel=1e-9)
+    assert measures["deviance"] == pytest.approx(sklearn.metrics.mean_poisson_deviance(y, rate), rel=1e-9)
+
+
+@pytest.mark.second_tier
+async def test_attributions_add_up_to_scores_that_begin_with_an_exposure(tmp_path: Path) -> None:
+    """The expected score of each record has its own beginning."""
+    here = counted()
+    told = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in (B, C)}
+    federation = Federation(tmp_path, here.tables, policies=told)
+    finished(await federation.train(spec(COUNTS)))
+    request = predict_request("eini", model="job", table="predict", attributions=True, key_bits=1024)
+    written = finished(await federation.predict(request))
+    table = pq.read_table(written.attributions)
+    expected, *values = (table.column(name).to_numpy() for name in table.column_names[2:])
+    assert np.ptp(expected - here.begins[60:]) < 1e-6
+    assert expected + np.sum(values, axis=0) == pytest.approx(table.column("score").to_numpy(), abs=1e-12)
+
+
+async def test_a_served_model_needs_the_exposure_of_who_is_new(tmp_path: Path) -> None:
+    """One of the table has the table's; of a new record it is a field, and one that is missing or not above 0 is refused."""
+    here = counted()
+    ids = [f"r{60 + i:05d}" for i in range(3)]
+    federation = Federation(
+        tmp_path, without(here.tables, LABEL_HOLDER, ids[1:]), serve={LABEL_HOLDER: config()}, policies=PERMITTED
+    )
+    finished(await federation.train(spec(COUNTS, alignment="psi", obfuscation="standard")))
+    await serve(federation, protocol="interactive", look_up=True)
+    exact = np.array(oracle_predict(here.oracle(COUNTS), here.newcomers))[:, 0] + here.begins[60:]
+    new = [record(name, here, exposure=float(here.exposure[60 + k])) for k, name in enumerate(ids)]
+    answer = await ask(federation, ids[0], records=new[1:])
+    assert [each.scores[0] for each in answer.predictions] == pytest.approx(exact[:3], abs=1e-9)
+    assert [each.value for each in answer.predictions] == pytest.approx(np.exp(exact[:3]), rel=1e-9)
+    faults = {0.0: "is not above 0", -1.0: "is not above 0", None: "is missing", "much": "holds a text"}
+    wrong = [record(ids[1], here, exposure=given) for given in faults]
+    refused = (await ask(federation, records=[record(ids[1], here)])).predictions
+    assert "column 'exposure' is missing" in refused[0].fault
+    for given, fault in zip(wrong, faults.values(), strict=True):
+        (entry,) = (await ask(federation, records=[given])).predictions
+        assert fault in entry.fault
+        assert "exposure" in entry.fault
+    await federation.close()
