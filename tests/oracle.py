@@ -29,6 +29,7 @@ from treetap.trees.params import BoostingParams
 ONE = 2**FRACTION_BITS
 #: Objectives whose score is the logarithm of what is predicted.
 LOGARITHMIC = ("count:poisson", "reg:gamma", "reg:tweedie")
+QUANTILE = "reg:quantileerror"
 #: No probability is nearer to 0 or 1 than this when its logarithm is taken.
 SURE = 2.0**-52
 Parties = Sequence[tuple[str, npt.NDArray[Any]]]
@@ -131,7 +132,7 @@ def oracle_train(
     learned, weighing = ([each[i] for i in range(n) if training[i]] for each in (y, w))
     exposed = [1.0] * n if exposure is None else [float(value) for value in exposure]
     of_part = [exposed[i] for i in range(n) if training[i]]
-    margin = base.base_margin if base is not None else _base(params, learned, weighing, outputs, of_part)
+    margin = base.base_margin if base is not None else _base(params, learned, weighing, outputs, of_part, weights)
     margin = margin if margins is None else [0.0]
     factors = factors_of(params, y, w)
     model = OracleModel(margin, outputs // width)
@@ -153,6 +154,8 @@ def oracle_train(
             grower = _Tree(columns, cuts, params, index, drawn)
             own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
             grower.g, grower.h, grower.scale, grower.unit = own_g, own_h, scale, unit
+            grower.residuals = [y[i] - scores[i][0] for i in range(n)]
+            grower.weights = None if weights is None else w
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
             grower.counted, grower.fewest = grower.sampled if counts_drawn else [True] * n, fewest
             alone = index < own_trees
@@ -235,7 +238,12 @@ def _divided(values: Sequence[float], heavy: Sequence[float]) -> list[list[float
 
 
 def _base(
-    params: BoostingParams, labels: list[float], weights: list[float], outputs: int, exposed: Sequence[float]
+    params: BoostingParams,
+    labels: list[float],
+    weights: list[float],
+    outputs: int,
+    exposed: Sequence[float],
+    weighted: object,
 ) -> list[float]:
     if params.objective in LOGARITHMIC:
         events = math.fsum(w * y for w, y in zip(weights, labels, strict=True))
@@ -244,6 +252,8 @@ def _base(
     if params.objective == "reg:squarederror":
         mean = math.fsum(w * y for w, y in zip(weights, labels, strict=True)) / math.fsum(weights)
         return [mean if params.base_score is None else float(params.base_score)]
+    if params.objective == QUANTILE and params.base_score is None:
+        return [quantile(labels, params.quantile_alpha, None if weighted is None else weights)]
     score = 0.5 if params.base_score is None else params.base_score
     if params.objective == "binary:logistic":
         return [math.log(score / (1.0 - score))]
@@ -265,6 +275,25 @@ def factors_of(params: BoostingParams, labels: list[float], weights: list[float]
     return [w * params.scale_pos_weight if y == 1 else w for y, w in zip(labels, weights, strict=True)]
 
 
+def quantile(values: Sequence[float], share: float, weights: Sequence[float] | None) -> float:
+    """Between the values of the ranks next to share · (n + 1), or the first at which weights reach the share."""
+    if not values:
+        return 0.0
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    if weights is not None:
+        total, most = 0.0, 0.0
+        for i in order:
+            most += weights[i]
+        for i in order:
+            total += weights[i]
+            if total >= most * share:
+                return values[i]
+    rank = min(max(share * (len(values) + 1), 1.0), float(len(values)))
+    below = values[order[int(rank) - 1]]
+    above = values[order[min(int(rank), len(values) - 1)]]
+    return below + (rank - int(rank)) * (above - below)
+
+
 def _derivatives(
     params: BoostingParams, scores: list[list[float]], labels: list[float], factors: list[float]
 ) -> tuple[list[list[int]], list[list[int]], float, float]:
@@ -277,6 +306,9 @@ def _derivatives(
             raw_h.append([h])
         elif objective == "reg:squarederror":
             raw_g.append([score[0] - label])
+            raw_h.append([1.0])
+        elif objective == QUANTILE:
+            raw_g.append([(1.0 if score[0] >= label else 0.0) - params.quantile_alpha])
             raw_h.append([1.0])
         elif objective == "binary:logistic":
             p = _probabilities(objective, score)[0]
@@ -324,6 +356,9 @@ def _watched(params: BoostingParams, scores: list[list[float]], labels: list[flo
     records, objective = list(zip(scores, labels, weights, strict=True)), params.objective
     if objective in LOGARITHMIC:
         return sum(w * _loss_of_logarithm(params, s[0], y) for s, y, w in records) / sum(weights)
+    if objective == QUANTILE:
+        share, short = params.quantile_alpha, [y - s[0] for s, y, _ in records]
+        return sum(w * max(share * d, (share - 1.0) * d) for d, w in zip(short, weights, strict=True)) / sum(weights)
     if objective == "reg:squarederror":
         return math.sqrt(sum(w * (s[0] - y) ** 2 for s, y, w in records) / sum(weights))
     total = 0.0
@@ -398,6 +433,8 @@ class _Tree:
     h: list[list[int]]
     scale: float  # of g
     unit: float = 1.0  # the scale of h
+    residuals: list[float]
+    weights: list[float] | None
     labels: list[float]
     counted: list[bool]
     fewest: Mapping[str, int] = MappingProxyType({})
@@ -551,6 +588,11 @@ class _Tree:
                 self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
                 for g, h in zip(G, H, strict=True)
             ]
+            if self.params.objective == QUANTILE:
+                own = [i for i in rows[node] if self.sampled[i]]
+                weighed = None if self.weights is None else [self.weights[i] for i in own]
+                found = quantile([self.residuals[i] for i in own], self.params.quantile_alpha, weighed)
+                weights = [found * self.params.learning_rate]
             tree.nodes[node] = OracleLeaf(tuple(weights), sum(H))
             below = node.bit_length() - root.bit_length()
             if (

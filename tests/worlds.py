@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.forest.oracle import forest_train
-from tests.oracle import LOGARITHMIC, OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
+from tests.oracle import LOGARITHMIC, QUANTILE, OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -132,7 +132,7 @@ def world(
     if zeros:
         x[rng.random(x.shape) < zeros] = 0.0
     truth = x @ rng.normal(size=x.shape[1]) + 0.5 * np.sign(x[:, 0] * x[:, -1])
-    if objective == "reg:squarederror":
+    if objective in ("reg:squarederror", QUANTILE):
         y: npt.NDArray[Any] = 10 * truth + rng.normal(size=n + fresh)
     elif objective in LOGARITHMIC:
         means = np.exp(truth / 3)

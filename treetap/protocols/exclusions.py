@@ -40,6 +40,7 @@ class Feature(StrEnum):
     MAX_DELTA_STEP = "max_delta_step"
     BASE_SCORE = "base_score"
     SOFTPROB = "objective = 'multi:softprob'"
+    QUANTILES = "objective = 'reg:quantileerror'"
     NOT_LOGARITHMIC = "an objective whose score is no logarithm"
     LEFT = "join = 'left'"
     # of a party's table
@@ -311,6 +312,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.MULTI_OUTPUT,
         "XGBoost has no constraints of leaves with several weights",
         "train with multi_strategy = 'one_output_per_tree'",
+    ),
+    Exclusion(
+        F.QUANTILES,
+        F.MONOTONE,
+        "leaves are quantiles of residuals, which would not keep the order of the bounds",
+        "leave the constraints out",
     ),
     *_each(
         (F.GRAFTING, F.REFIT),

@@ -153,6 +153,7 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.MAX_DELTA_STEP: isinstance(params, BoostingParams) and params.largest_step > 0,
             Feature.BASE_SCORE: isinstance(params, BoostingParams) and params.base_score is not None,
             Feature.SOFTPROB: params.objective == "multi:softprob",
+            Feature.QUANTILES: params.objective == "reg:quantileerror",
             Feature.NOT_LOGARITHMIC: params.objective not in LOG_LINKED,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,

@@ -48,10 +48,10 @@ the lowest column.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -174,11 +174,15 @@ class BoostingCriterion:
     scale: float
     params: BoostingParams
     unit: float = 1.0
+    of_records: Callable[[Ints], Floats] | None = None
 
     @classmethod
-    def of(cls, scale: float, unit: float, params: BoostingParams) -> BoostingCriterion:
-        """The criterion of a job with these parameters, whose h were divided by `unit`."""
-        return cls(scale / unit, params.in_units(unit), unit)
+    def of(cls, scale: float, unit: float, params: BoostingParams, of_records: Any = None) -> BoostingCriterion:
+        """The criterion of a job with these parameters, whose h were divided by `unit`.
+
+        `of_records`: gives a leaf's value (outputs,) by the numbers of its records, where no sums do.
+        """
+        return cls(scale / unit, params.in_units(unit), unit, of_records)
 
     @property
     def partitions(self) -> PartitionRule:
@@ -234,8 +238,10 @@ class BoostingCriterion:
         least = self.params.min_child_weight
         return bool(count >= 2 and (H[0] >= 2 * least if len(H) == 1 else (least <= H).any()))
 
-    def leaf(self, sums: Ints) -> Floats:
-        """The value of a leaf with these sums (S,): (outputs,)."""
+    def leaf(self, sums: Ints, rows: Ints | None = None) -> Floats:
+        """The value of a leaf with these sums (S,) and records: (outputs,)."""
+        if self.of_records is not None and rows is not None:
+            return self.of_records(rows)
         return leaf_weights(sums, self.scale, self.params)
 
     def cover(self, sums: Ints) -> float:

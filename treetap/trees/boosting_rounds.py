@@ -9,7 +9,7 @@ A label holder and the trainer on a joined table use the same class, which knows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from treetap.errors import DataError
 from treetap.trees import metrics, sampling
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.job_params import REGRESSIONS
-from treetap.trees.loss import LARGEST_TARGET, Quantised, loss_for
+from treetap.trees.loss import LARGEST_TARGET, Quantised, QuantileError, loss_for
 from treetap.trees.metrics import finite
 from treetap.trees.offsets import Offsets
 from treetap.trees.params import BoostingParams, ForestParams
@@ -114,7 +114,7 @@ class BoostingRounds:
             self.planned += start.trees
         self._round_scores = self._scores.copy()
         self._of_round: Quantised | None = None  # the derivatives that the trees of a round share
-        self.unit = 1.0
+        self.unit, self._sampled = 1.0, np.zeros(self._count, dtype=bool)
         self._watch = params.watch()
         self._best_scores: Floats | None = None  # those after the best round
         self.metrics: dict[str, float] = {}
@@ -149,11 +149,26 @@ class BoostingRounds:
             quantised = self.loss.quantise(*derivatives, params.factors(labels, weights), params.least_unit(n))
             self.unit = quantised.unit
         self._of_round = quantised if self.trees_per_round > 1 else None
-        sampled = sampling.rows(params.seed, tree, n, params.subsample, eligible=self._parts[TRAIN][:n])
+        sampled = self._sampled = sampling.rows(params.seed, tree, n, params.subsample, eligible=self._parts[TRAIN][:n])
         one = np.ones((n, 1), dtype=np.int64)
         values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
         values[~sampled] = 0
         return values, quantised.scale, sampled
+
+    @property
+    def of_records(self) -> Callable[[Ints], Floats] | None:
+        """The value (1,) of a leaf by its records, of the tree whose derivatives were the last; None: by their sums."""
+        loss, rate = self.loss, self._params.learning_rate
+        if not isinstance(loss, QuantileError):
+            return None
+
+        def value(rows: Ints) -> Floats:
+            drawn = rows[rows < self._count]
+            drawn = drawn[self._sampled[drawn]]
+            weights = None if self._weights is None else self._weights[drawn]
+            return np.array([loss.quantile(self._labels[drawn] - self._round_scores[drawn, 0], weights) * rate])
+
+        return value
 
     def add(self, tree: Tree, values: Floats) -> None:
         """Add a finished tree's values (N, outputs); after a round, see whether it is the best one."""

@@ -17,9 +17,9 @@ OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 #: Objectives of numbers above zero, whose scores are logarithms.
 LOG_LINKED = ("count:poisson", "reg:gamma", "reg:tweedie")
 #: Objectives of boosting.
-BOOSTED = (*OBJECTIVES, *LOG_LINKED)
+BOOSTED = (*OBJECTIVES, *LOG_LINKED, "reg:quantileerror")
 #: Objectives whose labels are numbers, not classes.
-REGRESSIONS = ("reg:squarederror", "squared_error", *LOG_LINKED)
+REGRESSIONS = ("reg:squarederror", "squared_error", *LOG_LINKED, "reg:quantileerror")
 #: Objectives whose second derivatives have no bound that is known before the training.
 UNBOUNDED = LOG_LINKED
 #: Objectives of two classes with one score, from which the probability of the second class follows.

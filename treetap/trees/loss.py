@@ -27,6 +27,7 @@ from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.trees import metrics
 from treetap.trees.offsets import Offsets
+from treetap.trees.quantiles import quantile
 
 FRACTION_BITS = 32
 UNIT = 1 << FRACTION_BITS
@@ -215,6 +216,38 @@ class SquaredError(_Loss):
         check_targets(labels, self.objective)
 
 
+class QuantileError(SquaredError):
+    """reg:quantileerror with α = `quantile_alpha`. g = 1 − α where ŷ ≥ y, else −α; h = 1. Leaves are quantiles."""
+
+    objective = "reg:quantileerror"
+
+    def base_margin(
+        self,
+        base_score: float | None,
+        labels: Array,
+        weights: Floats | None = None,
+        offsets: Offsets | None = None,  # noqa: ARG002
+    ) -> Floats:
+        """base_score, or the quantile of the training labels."""
+        return np.array([self.quantile(np.asarray(labels), weights) if base_score is None else float(base_score)])
+
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
+        share = self.options["quantile_alpha"]
+        g = np.where(scores >= np.asarray(labels, dtype=np.float64)[:, None], 1.0 - share, -share)
+        return g, np.ones_like(g)
+
+    def quantile(self, values: Array, weights: Floats | None) -> float:
+        """That of labels, or of residuals, (n,)."""
+        return quantile(values.astype(np.float64), self.options["quantile_alpha"], weights)
+
+    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
+        """|g| ≤ 1, h = 1 times the factor."""
+        return math.ceil(factor * UNIT), math.ceil(factor * UNIT)
+
+    def _scale(self, g: Floats) -> float:  # noqa: ARG002 - it has a bound
+        return 1.0
+
+
 class LogLinked(_Loss):
     """An objective of a number above 0 whose logarithm is the score ŷ; neither g nor h has a bound."""
 
@@ -296,7 +329,7 @@ class Tweedie(LogLinked):
 Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie
 #: Objectives of one output.
 _OF_ONE: dict[str, type[SquaredError | Poisson | Gamma | Tweedie]] = {
-    of.objective: of for of in (SquaredError, Poisson, Gamma, Tweedie)
+    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie)
 }
 
 

@@ -50,6 +50,9 @@ def of_numbers(
         power, logs = float(options["tweedie_variance_power"]), np.log(predicted)
         losses = np.exp((2.0 - power) * logs) / (2.0 - power) - y * np.exp((1.0 - power) * logs) / (1.0 - power)
         return {"tweedie_nloglik": mean(losses, weights), **error}
+    if objective == "reg:quantileerror":
+        share, short = float(options["quantile_alpha"]), y - predicted
+        return {"quantile": mean(np.where(short >= 0, share, share - 1.0) * short, weights), **error}
     return error
 
 

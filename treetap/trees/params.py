@@ -164,6 +164,7 @@ _BOOSTING_RANGES = {
     "max_sample_weight": Range(0, _LARGEST, open_low=True),
     "max_leaves": Range(0, 2**20, integer=True),
     "tweedie_variance_power": Range(1, 2, open_low=True, open_high=True),
+    "quantile_alpha": Range(0, 1, open_low=True, open_high=True),
     "max_cat_to_onehot": Range(1, 1_000_000, integer=True),
     "max_cat_threshold": Range(1, 1_000_000, integer=True),
 }
@@ -215,6 +216,8 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """Most leaves of a tree; 0: no limit."""
     tweedie_variance_power: float = 1.5
     """Of reg:tweedie: the variance grows with the mean to this power, from counts near 1 to amounts near 2."""
+    quantile_alpha: float = 0.5
+    """Of reg:quantileerror: the share of records whose label the prediction exceeds; 0.5: the median."""
     grow_policy: str = GROW_POLICIES[0]
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
 

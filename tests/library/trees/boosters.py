@@ -24,7 +24,7 @@ SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "m
 
 
 #: Parameters of one objective alone.
-OPTIONS = {"reg:tweedie": ("tweedie_variance_power",)}
+OPTIONS = {"reg:tweedie": ("tweedie_variance_power",), "reg:quantileerror": ("quantile_alpha",)}
 
 
 def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.oracle import LOGARITHMIC
+from tests.oracle import LOGARITHMIC, QUANTILE
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.params import BoostingParams
 
@@ -55,7 +55,7 @@ def signal(parties: Parties, seed: int) -> npt.NDArray[np.float64]:
 
 def labels_for(objective: str, value: npt.NDArray[np.float64], classes: int) -> npt.NDArray[Any]:
     """Labels of the objective made from a continuous signal."""
-    if objective == "reg:squarederror":
+    if objective in ("reg:squarederror", QUANTILE):
         return 3.0 * value + 7.0
     if objective in LOGARITHMIC:
         means = np.exp(value / 2.0)
@@ -124,7 +124,7 @@ def cases() -> list[Case]:
     kinds = [
         ("binary:logistic", "one_output_per_tree", 2),
         ("reg:squarederror", "one_output_per_tree", 2),
-        *((objective, "one_output_per_tree", 2) for objective in LOGARITHMIC),
+        *((objective, "one_output_per_tree", 2) for objective in (*LOGARITHMIC, QUANTILE)),
         ("multi:softprob", "one_output_per_tree", 3),
         ("multi:softprob", "multi_output_tree", 4),
     ]
