@@ -29,7 +29,7 @@ from treetap.trees.params import BoostingParams
 ONE = 2**FRACTION_BITS
 #: Objectives whose score is the logarithm of what is predicted.
 LOGARITHMIC = ("count:poisson", "reg:gamma", "reg:tweedie")
-QUANTILE = "reg:quantileerror"
+QUANTILE, COX = "reg:quantileerror", "survival:cox"
 #: No probability is nearer to 0 or 1 than this when its logarithm is taken.
 SURE = 2.0**-52
 Parties = Sequence[tuple[str, npt.NDArray[Any]]]
@@ -146,7 +146,7 @@ def oracle_train(
         before = len(base) // base.trees_per_round
         _add(scores, base, columns)
     for round_number in range(before, before + params.n_estimators):
-        g, h, scale, unit = _derivatives(params, scores, y, factors)
+        g, h, scale, unit = _derivatives(params, scores, y, factors, training)
         grown = []
         for first in range(0, outputs, width):
             index = len(model) + len(grown)
@@ -245,6 +245,8 @@ def _base(
     exposed: Sequence[float],
     weighted: object,
 ) -> list[float]:
+    if params.objective == COX:
+        return [math.log(params.base_score or 1.0)]
     if params.objective in LOGARITHMIC:
         events = math.fsum(w * y for w, y in zip(weights, labels, strict=True))
         units = math.fsum(w * e for w, e in zip(weights, exposed, strict=True))
@@ -295,12 +297,21 @@ def quantile(values: Sequence[float], share: float, weights: Sequence[float] | N
 
 
 def _derivatives(
-    params: BoostingParams, scores: list[list[float]], labels: list[float], factors: list[float]
+    params: BoostingParams,
+    scores: list[list[float]],
+    labels: list[float],
+    factors: list[float],
+    training: Sequence[bool] | None = None,
 ) -> tuple[list[list[int]], list[list[int]], float, float]:
     """Fixed-point g and h, each times the record's factor, and the scales of both."""
     raw_g, raw_h, objective = [], [], params.objective
-    for score, label in zip(scores, labels, strict=True):
-        if objective in LOGARITHMIC:
+    for i, (score, label) in enumerate(zip(scores, labels, strict=True)):
+        if objective == COX:
+            at_risk = [True] * len(labels) if training is None else training
+            g, h = _of_hazards([s for (s,) in scores], labels, at_risk, i)
+            raw_g.append([g])
+            raw_h.append([h])
+        elif objective in LOGARITHMIC:
             g, h = _of_logarithm(params, score[0], label)
             raw_g.append([g])
             raw_h.append([h])
@@ -321,9 +332,9 @@ def _derivatives(
     raw_g = [[v * f for v in row] for row, f in zip(raw_g, factors, strict=True)]
     raw_h = [[v * f for v in row] for row, f in zip(raw_h, factors, strict=True)]
     scale = unit = 1.0
-    if objective == "reg:squarederror" or objective in LOGARITHMIC:
+    if objective == "reg:squarederror" or objective in (*LOGARITHMIC, COX):
         scale = _power_of_two(max(abs(g[0]) for g in raw_g))
-    if objective in LOGARITHMIC:
+    if objective in (*LOGARITHMIC, COX):
         unit = _power_of_two(max([params.reg_lambda / len(labels), *(h[0] for h in raw_h)]))
     fixed = [[round(v / scale * ONE) for v in row] for row in raw_g]
     weighed = [
@@ -342,6 +353,21 @@ def _of_logarithm(params: BoostingParams, score: float, label: float) -> tuple[f
     return mean - events, (2.0 - power) * mean - (1.0 - power) * events
 
 
+def _of_hazards(
+    scores: list[float], labels: list[float], training: Sequence[bool], record: int
+) -> tuple[float, float]:
+    """g and h of a record by Cox's partial likelihood of the training's records, whose ties are all at risk."""
+    if not training[record]:
+        return 0.0, 0.0
+    known = [i for i, flag in enumerate(training) if flag]
+    own, g, h = math.exp(scores[record]), -1.0 if labels[record] > 0 else 0.0, 0.0
+    for event in known:
+        if labels[event] > 0 and labels[event] <= abs(labels[record]):
+            share = own / math.fsum(math.exp(scores[i]) for i in known if abs(labels[i]) >= labels[event])
+            g, h = g + share, h + share * (1.0 - share)
+    return g, h
+
+
 def _power_of_two(largest: float) -> float:
     """The smallest power of two that is not below a number; 1 for 0."""
     scale = 1.0
@@ -354,6 +380,10 @@ def _power_of_two(largest: float) -> float:
 
 def _watched(params: BoostingParams, scores: list[list[float]], labels: list[float], weights: list[float]) -> float:
     records, objective = list(zip(scores, labels, weights, strict=True)), params.objective
+    if objective == COX:
+        events = [(s[0], y) for s, y, _ in records if y > 0]
+        risks = [math.fsum(math.exp(s[0]) for s, other, _ in records if abs(other) >= y) for _, y in events]
+        return sum(math.log(risk) - s for (s, _), risk in zip(events, risks, strict=True)) / len(events)
     if objective in LOGARITHMIC:
         return sum(w * _loss_of_logarithm(params, s[0], y) for s, y, w in records) / sum(weights)
     if objective == QUANTILE:

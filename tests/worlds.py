@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.forest.oracle import forest_train
-from tests.oracle import LOGARITHMIC, QUANTILE, OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
+from tests.oracle import COX, LOGARITHMIC, QUANTILE, OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -134,6 +134,9 @@ def world(
     truth = x @ rng.normal(size=x.shape[1]) + 0.5 * np.sign(x[:, 0] * x[:, -1])
     if objective in ("reg:squarederror", QUANTILE):
         y: npt.NDArray[Any] = 10 * truth + rng.normal(size=n + fresh)
+    elif objective == COX:  # by days, of which many are the same
+        times = np.ceil(10 * rng.exponential(np.exp(-truth / 3)))
+        y = np.where(rng.random(n + fresh) < 0.4, -times, times)
     elif objective in LOGARITHMIC:
         means = np.exp(truth / 3)
         y = {"count:poisson": rng.poisson(means), "reg:gamma": means}.get(objective, rng.poisson(means) * means)

@@ -20,7 +20,7 @@ import sklearn.metrics
 
 from tests.growth.test_shared_sums import job_of
 from tests.library.trees.tables import drawn_weights
-from tests.oracle import LOGARITHMIC, oracle_predict
+from tests.oracle import COX, LOGARITHMIC, QUANTILE, oracle_predict
 from tests.serving.served import LABEL_HOLDER, B, C, ask, config, serve, without
 from tests.serving.test_new_records import PERMITTED, record
 from tests.simulator import Federation, failed, finished
@@ -65,19 +65,22 @@ async def _is_the_oracles(
         assert_oracles_scores(written.predictions, oracle, parties, first, tolerance, begins)
         scored = pq.read_table(written.predictions)
         expected = scored.column("score").to_numpy()
-        expected = np.exp(expected) if params.objective in LOGARITHMIC else 1 / (1 + np.exp(-expected))
-        name = "prediction" if params.objective in LOGARITHMIC else "probability_1"
+        if params.objective == "binary:logistic":
+            name, expected = "probability_1", 1 / (1 + np.exp(-expected))
+        else:
+            name, expected = "prediction", expected if params.objective == QUANTILE else np.exp(expected)
         assert scored.column(name).to_numpy() == pytest.approx(expected, rel=1e-12)
     return federation
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("scheme", [LATTICE, PAILLIER])
-@pytest.mark.parametrize("objective", LOGARITHMIC)
+@pytest.mark.parametrize("objective", [*LOGARITHMIC, QUANTILE, COX])
 async def test_counts_and_amounts_are_the_oracles(objective: str, scheme: str, tmp_path: Path) -> None:
-    """By both schemes, with weights, exposures, and an early end."""
+    """By both schemes, with weights, exposures, drawn records, and an early end."""
     params = replace(COUNTS, objective=objective, max_sample_weight=3.0, early_stopping_rounds=2, n_estimators=5)
-    here = weighted(counted(objective), drawn_weights(60, 3.0))
+    params = replace(params, subsample=0.8, quantile_alpha=0.7)
+    here = weighted(counted(objective, exposure=objective in LOGARITHMIC), drawn_weights(60, 3.0))
     await _is_the_oracles(here, params, spec(params, scheme=scheme), tmp_path)
 
 

@@ -19,7 +19,7 @@ from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees import metrics, sampling
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.job_params import COX, REGRESSIONS
 from treetap.trees.loss import LARGEST_TARGET, Quantised, QuantileError, loss_for
 from treetap.trees.metrics import finite
 from treetap.trees.offsets import Offsets
@@ -145,7 +145,13 @@ class BoostingRounds:
         quantised = self._of_round
         if quantised is None:
             labels, weights = self._labels[:n], None if self._weights is None else self._weights[:n]
-            derivatives = self.loss.gradients(self._round_scores[:n], labels)
+            scores, learned = self._round_scores[:n], self._parts[TRAIN][:n]
+            if self.loss.objective == COX:  # those set aside are at no risk
+                derivatives = np.zeros_like(scores), np.zeros_like(scores)
+                for all_of, own in zip(derivatives, self.loss.gradients(scores[learned], labels[learned]), strict=True):
+                    all_of[learned] = own
+            else:
+                derivatives = self.loss.gradients(scores, labels)
             quantised = self.loss.quantise(*derivatives, params.factors(labels, weights), params.least_unit(n))
             self.unit = quantised.unit
         self._of_round = quantised if self.trees_per_round > 1 else None

@@ -16,12 +16,14 @@ from treetap.errors import ConfigError, did_you_mean
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 #: Objectives of numbers above zero, whose scores are logarithms.
 LOG_LINKED = ("count:poisson", "reg:gamma", "reg:tweedie")
+#: The objective of times to an event, whose loss is of all records together.
+COX = "survival:cox"
 #: Objectives of boosting.
-BOOSTED = (*OBJECTIVES, *LOG_LINKED, "reg:quantileerror")
+BOOSTED = (*OBJECTIVES, *LOG_LINKED, "reg:quantileerror", COX)
 #: Objectives whose labels are numbers, not classes.
-REGRESSIONS = ("reg:squarederror", "squared_error", *LOG_LINKED, "reg:quantileerror")
+REGRESSIONS = ("reg:squarederror", "squared_error", *BOOSTED[3:])
 #: Objectives whose second derivatives have no bound that is known before the training.
-UNBOUNDED = LOG_LINKED
+UNBOUNDED = (*LOG_LINKED, COX)
 #: Objectives of two classes with one score, from which the probability of the second class follows.
 BINARY = ("binary:logistic",)
 

@@ -25,7 +25,8 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError, DataError
-from treetap.trees import metrics
+from treetap.trees import hazards, metrics
+from treetap.trees.job_params import COX
 from treetap.trees.offsets import Offsets
 from treetap.trees.quantiles import quantile
 
@@ -326,10 +327,36 @@ class Tweedie(LogLinked):
         return mean - events, (2.0 - power) * mean - (1.0 - power) * events
 
 
-Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie
+class Cox(LogLinked):
+    """survival:cox. Derivatives of the partial likelihood, to which all training records belong, drawn or not."""
+
+    objective = COX
+
+    def base_margin(
+        self,
+        base_score: float | None,
+        labels: Array,  # noqa: ARG002
+        weights: Floats | None = None,  # noqa: ARG002
+        offsets: Offsets | None = None,  # noqa: ARG002
+    ) -> Floats:
+        """The logarithm of base_score, on which nothing depends; by default 0."""
+        return np.array([math.log(base_score or 1.0)])
+
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
+        g, h = hazards.derivatives(scores[:, 0], labels)
+        return g[:, None], h[:, None]
+
+    def check(self, labels: Array) -> None:
+        """Labels are finite and not 0, and one of them is an event."""
+        super().check(labels)
+        if not (np.asarray(labels) > 0).any():
+            raise DataError(f"labels of {self.objective} are all negative: every record is censored, and no event is left")
+
+
+Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox
 #: Objectives of one output.
-_OF_ONE: dict[str, type[SquaredError | Poisson | Gamma | Tweedie]] = {
-    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie)
+_OF_ONE: dict[str, type[SquaredError | Poisson | Gamma | Tweedie | Cox]] = {
+    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie, Cox)
 }
 
 
@@ -376,6 +403,7 @@ def check_targets(labels: Array, objective: str) -> None:
 #: What a label of an objective must not be.
 UNFIT = {
     **dict.fromkeys(("count:poisson", "reg:tweedie"), "negative, and it takes numbers from 0"),
+    COX: "0: a time of an event is above 0, and that of a censored record below",
     "reg:gamma": "0 or negative, and it takes numbers above 0: use reg:tweedie where some records have none",
 }
 
@@ -384,8 +412,8 @@ def unfit_targets(values: Floats, objective: str) -> Bools:
     """The targets (N,) that an objective does not take."""
     if objective not in UNFIT:
         return np.zeros(len(values), dtype=bool)
-    unfit: Bools = values <= 0 if objective == "reg:gamma" else values < 0
-    return unfit
+    rules = {"reg:gamma": values <= 0, COX: values == 0}
+    return rules.get(objective, values < 0)
 
 
 def loss_for(objective: str, classes: int, options: Options = NO_OPTIONS) -> Loss:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Array, Floats
+from treetap.trees import hazards
+from treetap.trees.job_params import COX
 
 #: XGBoost's least prediction of a count in a logarithm, and what it adds to both sides of a ratio.
 _LEAST_COUNT, _BESIDE = 1e-16, 1e-6
@@ -36,6 +38,8 @@ def of_numbers(
     objective: str, predicted: Floats, labels: Array, weights: Array | None, options: Mapping[str, Any]
 ) -> dict[str, float]:
     """The measures that fit an objective of numbers, first the loss that early stopping watches."""
+    if objective == COX:
+        return {"cox_nloglik": hazards.loss(predicted, labels)}
     y, error = np.asarray(labels, dtype=np.float64), {"rmse": rmse(predicted, labels, weights)}
     if objective == "count:poisson":
         counts, places = np.unique(y, return_inverse=True)

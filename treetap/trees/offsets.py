@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from treetap.arrays import Floats, Rows
+if TYPE_CHECKING:  # configurations are read before numpy is there
+    from treetap.arrays import Floats, Rows
 
 #: The settings of a table that name such columns. A base margin is in the place of the base score, as XGBoost has it;
 #: the logarithm of an exposure, a duration or a size, is added.

@@ -21,7 +21,6 @@ from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
 from treetap.trees.job_params import (
     BINARY,
     BOOSTED,
-    LOG_LINKED,
     UNBOUNDED,
     EarlyStoppingParams,
     JobParams,
@@ -281,7 +280,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         ranges = dict(_BOOSTING_RANGES)
         if self.base_score is not None:
             of = {**dict.fromkeys(BINARY, Range(0, 1, open_low=True, open_high=True)),
-                  **dict.fromkeys(LOG_LINKED, Range(0, _LARGEST, open_low=True))}  # fmt: skip
+                  **dict.fromkeys(UNBOUNDED, Range(0, _LARGEST, open_low=True))}  # fmt: skip
             ranges["base_score"] = of.get(self.objective, _ANY)
         if self.max_delta_step is not None:
             ranges["max_delta_step"] = _NOT_NEGATIVE

@@ -43,6 +43,7 @@ KINDS = [
     ("count:poisson", "one_output_per_tree", 2),
     ("reg:gamma", "one_output_per_tree", 2),
     ("reg:tweedie", "one_output_per_tree", 2),
+    ("survival:cox", "one_output_per_tree", 2),
     ("multi:softprob", "one_output_per_tree", 3),
     ("multi:softprob", "multi_output_tree", 3),
 ]
