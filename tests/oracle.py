@@ -353,9 +353,7 @@ def _of_logarithm(params: BoostingParams, score: float, label: float) -> tuple[f
     return mean - events, (2.0 - power) * mean - (1.0 - power) * events
 
 
-def _of_hazards(
-    scores: list[float], labels: list[float], training: Sequence[bool], record: int
-) -> tuple[float, float]:
+def _of_hazards(scores: list[float], labels: list[float], training: Sequence[bool], record: int) -> tuple[float, float]:
     """g and h of a record by Cox's partial likelihood of the training's records, whose ties are all at risk."""
     if not training[record]:
         return 0.0, 0.0
@@ -677,7 +675,9 @@ class _Tree:
                 continue
             G_L, H_L = self.sums(left)
             G_R, H_R = self.sums(right)
-            if len(H_L) == 1 and not min(H_L[0], H_R[0]) >= max(least, 0.5 * self.unit / ONE):  # without weight nothing is gained
+            if len(H_L) == 1 and not min(H_L[0], H_R[0]) >= max(
+                least, 0.5 * self.unit / ONE
+            ):  # without weight nothing is gained
                 continue
             direction = self.direction(candidate)
             if direction and direction * (self.weight(G_R[0], H_R[0]) - self.weight(G_L[0], H_L[0])) < 0:

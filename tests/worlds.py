@@ -18,7 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.forest.oracle import forest_train
-from tests.oracle import COX, LOGARITHMIC, QUANTILE, OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
+from tests.oracle import (
+    COX,
+    LOGARITHMIC,
+    QUANTILE,
+    OracleLeaf,
+    OracleModel,
+    OracleSplit,
+    OracleTree,
+    oracle_predict,
+    oracle_train,
+)
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.key_options import LATTICE, PAILLIER

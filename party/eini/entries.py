@@ -201,9 +201,7 @@ class Attributions(EntrySums):
         """Write the file; see `write_attributions`."""
         classes = typed(self._opened.classes, self._opened.class_type)
         alike = self._opened.aligned.offsets is None
-        write_attributions(
-            path, ids, parts, self._expected, self.players, self._parties, classes, expected_alike=alike
-        )
+        write_attributions(path, ids, parts, self._expected, self.players, self._parties, classes, expected_alike=alike)
 
 
 def write_attributions(

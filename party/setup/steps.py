@@ -191,7 +191,7 @@ async def bind_table(context: StepContext, table: Table, key: str = "table", rol
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features, tensors, labels, weights, offsets, constraints and cuts; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors, labels, weights, offsets, constraints, cuts; stays on the party's disk."""
     state = hashlib.sha256(table.ids.digest)
     for part in table.values.digest_parts(table.rows):
         state.update(part)

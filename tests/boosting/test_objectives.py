@@ -23,7 +23,7 @@ from tests.library.trees.tables import drawn_weights
 from tests.oracle import COX, LOGARITHMIC, QUANTILE, oracle_predict
 from tests.serving.served import LABEL_HOLDER, B, C, ask, config, serve, without
 from tests.serving.test_new_records import PERMITTED, record
-from tests.simulator import Federation, failed, finished
+from tests.simulator import Federation, finished
 from tests.worlds import (
     World,
     assert_oracles_model,
@@ -143,7 +143,7 @@ async def test_attributions_add_up_to_scores_that_begin_with_an_exposure(tmp_pat
 
 
 async def test_a_served_model_needs_the_exposure_of_who_is_new(tmp_path: Path) -> None:
-    """One of the table has the table's; of a new record it is a field, and one that is missing or not above 0 is refused."""
+    """One of the table has the table's; of a new record it is a field, refused if missing or not above 0."""
     here = counted()
     ids = [f"r{60 + i:05d}" for i in range(3)]
     federation = Federation(

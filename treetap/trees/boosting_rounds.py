@@ -20,7 +20,7 @@ from treetap.errors import DataError
 from treetap.trees import metrics, sampling
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.job_params import COX, REGRESSIONS
-from treetap.trees.loss import LARGEST_TARGET, Quantised, QuantileError, loss_for
+from treetap.trees.loss import LARGEST_TARGET, QuantileError, Quantised, loss_for
 from treetap.trees.metrics import finite
 from treetap.trees.offsets import Offsets
 from treetap.trees.params import BoostingParams, ForestParams

@@ -13,7 +13,8 @@ and formulas are scikit-learn's:
     calibration                              for each class shown: ten bins of {low, high, records, mean, observed}
 
 and of a regression: version, objective, records, measures (those, mae, r2, and of counts and amounts deviance and d2)
-and `residuals`, the quantiles of the label less the prediction; of survival:cox its loss alone. A figure that is not defined is null.
+and `residuals`, the quantiles of the label less the prediction; of survival:cox its loss alone. A figure that is not
+defined is null.
 
 Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each
 against the rest. Where one is looked for, its curves are the only ones. Above `MOST_CLASSES` classes `confusion` is

@@ -1,7 +1,7 @@
-"""Cox's partial likelihood of times to an event, by Breslow's rule: who is at risk at a time is so whatever ties with it.
+"""Cox's partial likelihood of times to an event, by Breslow's rule: all whose times tie are at risk at that time.
 
-A label (N,) is the time of an event, or less than 0 where a record was censored at that time, as XGBoost has it. XGBoost
-counts of events that tie only those of earlier rows for a record; here all of them count, in any order of the rows.
+A label (N,) is the time of an event, or less than 0 where a record was censored at that time, as XGBoost has it. Of
+events that tie, XGBoost counts for a record those of earlier rows only; here all count, whatever the order of rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from treetap.arrays import Array, Bools, Floats
 
 
 class Ordered(NamedTuple):
-    """Records (N,) by time: their `places`, hazards, events, the hazards at risk at their time, and the last that ties."""
+    """Records (N,) by time: `places`, hazards, events, the sum of hazards at risk then, the last place that ties."""
 
     places: Array
     hazards: Floats

@@ -104,6 +104,11 @@ class JobParams(ABC):
         """True if the labels are numbers."""
         return self.objective in REGRESSIONS
 
+    @property
+    def unbounded(self) -> bool:
+        """True if a record's second derivative may be any number."""
+        return self.objective in UNBOUNDED
+
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for each class of `multi:softprob`, otherwise one."""
         return classes if self.objective == "multi:softprob" else 1

@@ -350,7 +350,9 @@ class Cox(LogLinked):
         """Labels are finite and not 0, and one of them is an event."""
         super().check(labels)
         if not (np.asarray(labels) > 0).any():
-            raise DataError(f"labels of {self.objective} are all negative: every record is censored, and no event is left")
+            raise DataError(
+                f"labels of {self.objective} are all negative: every record is censored, and no event is left"
+            )
 
 
 Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox

@@ -1,7 +1,7 @@
-"""Measures of predicted numbers (N,) against labels (N,), by objective, as XGBoost has them (its hyphens are underscores).
+"""Measures of predicted numbers (N,) against labels (N,), by objective, as XGBoost has them (its hyphens underscores).
 
-Means are weighted by `weights` (N,); None: all count alike. A deviance is scikit-learn's, twice what the logarithm of the
-likelihood falls short of a perfect prediction's; D² is the part of the mean label's deviance that is explained.
+Means are weighted by `weights` (N,); None: all count alike. A deviance is scikit-learn's, twice what the logarithm of
+the likelihood falls short of a perfect prediction's; D² is the part of the mean label's deviance that is explained.
 """
 
 from __future__ import annotations

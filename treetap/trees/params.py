@@ -177,8 +177,9 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
     round of `one_output_per_tree` with C classes grows C trees. `max_delta_step` 0 is no bound, nor is `max_leaves` 0.
     `missing` is the value that means missing besides NaN. `base_score` None is 0.5 for the classifiers and the mean
-    training label for numbers (XGBoost 2 and later estimates it for the classifiers too). A record's g and h are multiplied
-    by its sample weight, at most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
+    training label for numbers (XGBoost 2 and later estimates it for the classifiers too). A record's g and h are
+    multiplied by its sample weight, at most `max_sample_weight`, and for the second of two classes by
+    `scale_pos_weight`.
     A column of fewer than `max_cat_to_onehot` categories is split one against the rest, others by partitions, of which
     `max_cat_threshold` bounds one side.
     """
@@ -230,7 +231,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
 
         See `boosting_criterion`: rules of `loss_changes` and `may_split`. An h without a bound says nothing.
         """
-        if self.objective in UNBOUNDED:
+        if self.unbounded:
             return FewestDrawn(1, 2)
         largest = record_bounds(self.objective, self.largest_factor)[1] / UNIT
         records = self.min_child_weight / largest * (1 - 1e-9)  # sums of floats may be rounded up
@@ -259,7 +260,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
 
     def largest_penalty(self, records: int) -> int:
         """The largest λ′ of a tree over so many records, whatever the scale of its h."""
-        return records * UNIT if self.objective in UNBOUNDED else self.penalty
+        return records * UNIT if self.unbounded else self.penalty
 
     @property
     def lightest_side(self) -> int:

@@ -17,7 +17,8 @@ def quantile(values: Floats, share: float, weights: Floats | None = None) -> flo
     """
     if not len(values):
         return 0.0
-    order = np.argsort(values, kind="stable")
+    # equal records are interchangeable, so that sums of weights are of one order
+    order = np.argsort(values, kind="stable") if weights is None else np.lexsort((weights, values))
     ascending, last = values[order], len(values) - 1
     if weights is not None:
         reached = np.cumsum(weights[order])

@@ -13,8 +13,9 @@ import sklearn.metrics
 
 from tests.library.trees.boosters import OPTIONS, as_input, boosted, told_apart
 from tests.library.trees.tables import drawn_weights, encoded, labels_for, signal, table
-from tests.oracle import LOGARITHMIC, QUANTILE
+from tests.oracle import COX, LOGARITHMIC, QUANTILE, _of_hazards
 from treetap.errors import DataError
+from treetap.trees import hazards
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.evaluation import evaluate
@@ -79,7 +80,7 @@ def test_an_exposure_is_a_base_margin_of_logarithms(objective: str) -> None:
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighted"])
-@pytest.mark.parametrize("objective", [*LOGARITHMIC, QUANTILE])
+@pytest.mark.parametrize("objective", [*LOGARITHMIC, QUANTILE, COX])
 def test_measures_are_xgboosts_and_the_first_is_its_default(objective: str, weights: Any) -> None:
     """Early stopping watches it; deviance and D² of reports are scikit-learn's."""
     params, y = params_of(objective), labels_for(objective, signal(PARTIES, 3), 2)
@@ -91,7 +92,13 @@ def test_measures_are_xgboosts_and_the_first_is_its_default(objective: str, weig
     names = ["gamma-nloglik"] if objective == "reg:gamma" else []
     for name in [None, *names]:
         theirs: dict[str, Any] = {}
-        settings = {"objective": objective, "eta": 0.0, "verbosity": 0, **own, **({"eval_metric": name} if name else {})}
+        settings = {
+            "objective": objective,
+            "eta": 0.0,
+            "verbosity": 0,
+            **own,
+            **({"eval_metric": name} if name else {}),
+        }
         data.set_base_margin(scores[:, 0])
         xgb.train(settings, data, 1, evals=[(data, "it")], evals_result=theirs, verbose_eval=False)
         ((key, (value,)),) = theirs["it"].items()
@@ -99,8 +106,9 @@ def test_measures_are_xgboosts_and_the_first_is_its_default(objective: str, weig
         if name is None:
             assert loss.watched(scores, y, weights) == pytest.approx(value, rel=2e-5)
     report = evaluate(objective, loss.transform(scores), y, [], options=params.to_dict())["measures"]
-    if objective == QUANTILE:
+    if objective in (QUANTILE, COX):
         assert "d2" not in report
+        assert objective == QUANTILE or [*report] == ["cox_nloglik"]
         return
     power = {"count:poisson": 1.0, "reg:gamma": 2.0}.get(objective, 1.3)
     predicted = np.exp(scores[:, 0])
@@ -116,6 +124,8 @@ def test_measures_are_xgboosts_and_the_first_is_its_default(objective: str, weig
         ("reg:gamma", [1.0, 0.0, 2.0], "0 or negative, and it takes numbers above 0: use reg:tweedie"),
         ("count:poisson", [0.0, 0.0, 0.0], "are 0 in all records to train on"),
         ("reg:gamma", [1.0, np.inf, 2.0], "must be finite"),
+        ("survival:cox", [-1.0, -3.0, -2.0], "every record is censored"),
+        ("survival:cox", [-1.0, 0.0, 2.0], "1 labels of survival:cox are 0: a time of an event is above 0"),
     ],
 )
 def test_labels_that_an_objective_does_not_take(objective: str, labels: list[float], fault: str) -> None:
@@ -123,6 +133,30 @@ def test_labels_that_an_objective_does_not_take(objective: str, labels: list[flo
     tables = encoded(table(seed=0, n=3, widths=[1, 1]), 4)
     with pytest.raises(DataError, match=fault):
         train(tables, np.array(labels), params_of(objective), 2)
+
+
+def test_ties_of_times_count_alike_in_any_order() -> None:
+    """By Breslow's rule, which xgboost has where no events tie; risks of later times need no order of rows."""
+    draw = np.random.default_rng(0)
+    times, scores = draw.integers(1, 6, 40).astype(float), draw.normal(size=40)
+    y = np.where(draw.random(40) < 0.3, -times, times)
+    g, h = hazards.derivatives(scores, y)
+    expected = np.array([_of_hazards(scores.tolist(), y.tolist(), [True] * 40, i) for i in range(40)])
+    np.testing.assert_allclose(np.stack([g, h], axis=1), expected, atol=1e-12)
+    order = draw.permutation(40)
+    for own, other in zip((g, h), hazards.derivatives(scores[order], y[order]), strict=True):
+        assert (own[order] == other).all()
+    assert g.sum() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_records_set_aside_are_at_no_risk() -> None:
+    """Their labels change no tree, only the round at which training ends."""
+    y = labels_for(COX, signal(PARTIES, 3), 2)
+    params = params_of(COX, early_stopping_rounds=100, validation_share=0.3)
+    aside = ~params.training_rows(N)
+    other = np.where(aside, y + 7.0 * np.sign(y), y)
+    trees = [train(TABLES, labels, params, 2).ensemble.trees for labels in (y, other)]
+    assert trees[0] == trees[1]
 
 
 def test_derivatives_beyond_all_numbers_are_refused() -> None:
