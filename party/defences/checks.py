@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import NoReturn
 
 from treetap.errors import ConfigError, Refused
+from treetap.names import OFFSETS
 from treetap.party.defences.clean_labels import LabelRules, Use
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
@@ -14,7 +15,6 @@ from treetap.protocols.job_spec import SHARED, broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
-from treetap.trees.offsets import OFFSETS
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 

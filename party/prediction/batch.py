@@ -67,7 +67,7 @@ class EvaluatedPrediction:
                 f"evaluate: the configuration names no label column for table {self._opening.table!r}; write label = "
                 f"COLUMN there, or leave evaluate out"
             ).at(self._config.name)
-        unread = {"columns": [], "encode": None, "drop_constant": False, "weight": None}
+        unread: dict[str, Any] = {"columns": [], "encode": None, "drop_constant": False, "weight": None}
         own = named.without_offsets.model_copy(update=unread)
         table = await load_table(self._context, own, with_label=True, missing=None, categories={})
         try:

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sklearn.metrics
 
+from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
+from tests.blindness.observed import observed
+from tests.blindness.test_trainings import training
 from tests.growth.test_shared_sums import job_of
 from tests.library.trees.tables import drawn_weights
 from tests.oracle import COX, LOGARITHMIC, QUANTILE, oracle_predict
 from tests.serving.served import LABEL_HOLDER, B, C, ask, config, serve, without
 from tests.serving.test_new_records import PERMITTED, record
-from tests.simulator import Federation, finished
+from tests.simulator import Federation, failed, finished
 from tests.worlds import (
     World,
     assert_oracles_model,
@@ -165,3 +170,70 @@ async def test_a_served_model_needs_the_exposure_of_who_is_new(tmp_path: Path) -
         assert fault in entry.fault
         assert "exposure" in entry.fault
     await federation.close()
+
+
+@pytest.mark.filterwarnings("ignore:a 512-bit")
+def test_no_message_depends_on_the_scale_of_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between parties a training of 64 times as many events crosses as that of the events themselves."""
+    monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    few, free = counted(), {"max_delta_step": 0.0, "reg_lambda": 0.0, "min_child_weight": 0.0}
+    columns, content = few.tables[LABEL_HOLDER]
+    place = content["train"].column_names.index("y")
+    more = content["train"].set_column(
+        place, "y", pa.array([64 * count for count in content["train"]["y"].to_pylist()])
+    )
+    tables = (few.tables, few.tables | {LABEL_HOLDER: (columns, content | {"train": more})})
+    act = training(spec(replace(COUNTS, **free), key_bits=512, obfuscation="standard"))
+    one, other = (observed(tmp_path / "f", each, act)[0] for each in tables)
+    assert between_parties(one, PLAIN | RECORDS) == between_parties(other, PLAIN | RECORDS)
+    assert of_coordinator(one) != of_coordinator(other)  # metrics
+
+
+def _changed(here: World, table: str, column: str, cells: Any) -> Any:
+    """The tables, with another column at the label holder, or without it."""
+    columns, content = here.tables[LABEL_HOLDER]
+    rows = content[table].drop_columns(column)
+    rows = rows if cells is None else rows.append_column(column, pa.array(cells))
+    return here.tables | {LABEL_HOLDER: (columns, content | {table: rows})}
+
+
+@pytest.mark.parametrize(
+    ("objective", "column", "cells", "fault"),
+    [
+        (
+            "count:poisson",
+            "exposure",
+            [0.0] + [1.0] * 59,
+            "row 1, exposure column 'exposure': the number is not above 0",
+        ),
+        ("count:poisson", "exposure", [None] + [1.0] * 59, "exposure column 'exposure': the number is missing"),
+        ("count:poisson", "margins", [None] + [1.0] * 59, "base_margin column 'margins': the number is missing"),
+        ("count:poisson", "y", [1.5] * 59 + [-2.0], "row 60 does not fit count:poisson: it is negative"),
+        ("reg:gamma", "y", [1.0] * 59 + [0.0], "row 60 does not fit reg:gamma: it is 0 or negative"),
+        ("count:poisson", "y", [0.0] * 60, "every record has the same target"),
+        ("survival:cox", "y", [-1.0, -2.0] * 30, "label column 'y': is negative in every record: all are censored"),
+    ],
+)
+async def test_columns_that_do_not_fit_are_refused(
+    objective: str, column: str, cells: Any, fault: str, tmp_path: Path
+) -> None:
+    """By table, row and column, before any other party hears of a record; no number is said."""
+    here = counted(objective, margins=True, exposure=objective in LOGARITHMIC)
+    federation = Federation(tmp_path, _changed(here, "train", column, cells))
+    assert fault in failed(await federation.train(spec(replace(COUNTS, objective=objective)))).error
+
+
+async def test_tables_without_an_offset_are_refused(tmp_path: Path) -> None:
+    """An eval table, and a table to predict; by the setting that is wanted."""
+    here = counted()
+    tables = _changed(here, "predict", "exposure", None)
+    columns, content = tables[LABEL_HOLDER]
+    labelled = content["predict"].append_column("y", pa.array([*range(12)]))
+    federation = Federation(tmp_path, tables | {LABEL_HOLDER: (columns, content | {"predict": labelled})})
+    error = failed(await federation.train(spec(COUNTS, eval_table="predict"))).error
+    assert "has exposure, and table 'predict' none: an eval table has the same" in error
+    finished(await federation.train(spec(COUNTS), "next"))
+    error = failed(await federation.predict(predict_request(model="next", table="predict"))).error
+    assert (
+        "was trained with exposure = 'exposure', with which scores begin: name that column in table 'predict'" in error
+    )

@@ -15,10 +15,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from treetap.errors import did_you_mean, refuse
-from treetap.names import ANY, MOST_KEYS, matched, named_by
+from treetap.names import ANY, MOST_KEYS, OFFSETS, matched, named_by
 from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
-from treetap.trees.offsets import OFFSETS
 
 #: The key of a table's settings.
 CUTS = "cuts"

@@ -20,7 +20,7 @@ from treetap.tables.categories import most_categories
 from treetap.tables.label_columns import STRING, cells_of, classes_of
 from treetap.tables.reading import Table
 from treetap.tables.source import doubles, is_number, is_text, kind_name
-from treetap.trees.job_params import BINARY, REGRESSIONS
+from treetap.trees.job_params import BINARY, COX, REGRESSIONS
 from treetap.trees.loss import UNFIT, unfit_targets
 
 
@@ -72,6 +72,10 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     numbers, count = objective in REGRESSIONS, len(labels.classes)
     rules = (
         (numbers and np.ptp(labels.values) == 0, "every record has the same target; there is nothing to learn"),
+        (
+            objective == COX and (labels.values < 0).all(),
+            "is negative in every record: all are censored, without event",
+        ),
         (not numbers and count < 2, "holds one class only; there is nothing to learn"),
         (
             objective in BINARY and count != 2,

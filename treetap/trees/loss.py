@@ -28,7 +28,6 @@ from treetap.errors import ConfigError, DataError
 from treetap.trees import hazards, metrics
 from treetap.trees.job_params import COX
 from treetap.trees.offsets import Offsets
-from treetap.trees.quantiles import quantile
 
 FRACTION_BITS = 32
 UNIT = 1 << FRACTION_BITS
@@ -346,14 +345,6 @@ class Cox(LogLinked):
         g, h = hazards.derivatives(scores[:, 0], labels)
         return g[:, None], h[:, None]
 
-    def check(self, labels: Array) -> None:
-        """Labels are finite and not 0, and one of them is an event."""
-        super().check(labels)
-        if not (np.asarray(labels) > 0).any():
-            raise DataError(
-                f"labels of {self.objective} are all negative: every record is censored, and no event is left"
-            )
-
 
 Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox
 #: Objectives of one output.
@@ -380,6 +371,25 @@ def check_sums(objective: str, records: int, factor: float) -> None:
             f"sums over {records} records whose derivatives are multiplied by up to {factor:g} need {width} bits, and "
             "there are 63: give a smaller max_sample_weight or scale_pos_weight, or train on fewer records"
         )
+
+
+def quantile(values: Floats, share: float, weights: Floats | None = None) -> float:
+    """XGBoost's quantile: the value that a share of values (n,) does not exceed; 0 of none.
+
+    Without weights it lies between the values of rank ⌊x⌋ and ⌈x⌉ with x = share · (n + 1), within 1..n. With weights
+    (n,) it is the first at which the weights of all up to it reach the share of their sum.
+    """
+    if not len(values):
+        return 0.0
+    # equal records are interchangeable, so that sums of weights are of one order
+    order = np.argsort(values, kind="stable") if weights is None else np.lexsort((weights, values))
+    ascending, last = values[order], len(values) - 1
+    if weights is not None:
+        reached = np.cumsum(weights[order])
+        return float(ascending[min(int(np.searchsorted(reached, reached[-1] * share)), last)])
+    rank = min(max(share * (len(values) + 1), 1.0), float(len(values)))
+    below = math.floor(rank) - 1
+    return float(ascending[below] + (rank - 1 - below) * (ascending[min(below + 1, last)] - ascending[below]))
 
 
 def power_of_two_scale(values: Floats) -> float:
@@ -414,7 +424,7 @@ def unfit_targets(values: Floats, objective: str) -> Bools:
     """The targets (N,) that an objective does not take."""
     if objective not in UNFIT:
         return np.zeros(len(values), dtype=bool)
-    rules = {"reg:gamma": values <= 0, COX: values == 0}
+    rules: dict[str, Bools] = {"reg:gamma": values <= 0, COX: values == 0}
     return rules.get(objective, values < 0)
 
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # configurations are read before numpy is there
-    from treetap.arrays import Floats, Rows
-
-#: The settings of a table that name such columns. A base margin is in the place of the base score, as XGBoost has it;
-#: the logarithm of an exposure, a duration or a size, is added.
-BASE_MARGIN, EXPOSURE = "base_margin", "exposure"
-OFFSETS = (BASE_MARGIN, EXPOSURE)
+from treetap.arrays import Floats, Rows
+from treetap.names import BASE_MARGIN
 
 
 @dataclass(frozen=True)
