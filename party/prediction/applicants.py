@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError, did_you_mean, visible
 from treetap.party.prediction.opened_model import BesideValues, OpenedModel
 from treetap.party.runtime.context import Rows
 from treetap.tables.categories import Category, encoded
+from treetap.tables.label_columns import offsets_of
 from treetap.tables.reading import Floats
 from treetap.wire.v2 import serving_pb2
 
@@ -52,7 +54,7 @@ class Applicants:
     def begin(self) -> None:
         """Have the values of new records too, once those of the common ones are there."""
         self._next = len(self._opened.alignment.records)
-        self._opened.values = BesideValues(self._opened.values, self._next, self.block)
+        self._opened.values, self._opened.new = BesideValues(self._opened.values, self._next, self.block), self.block
 
     def take(self, records: Rows) -> None:
         """Begin a block of these records."""
@@ -94,7 +96,10 @@ class Applicants:
 
 
 def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats | str:
-    """The features (d,) of a record by the model's description of its columns, or what is wrong with its fields."""
+    """The features (d,) of a record by the model's description of its columns, or what is wrong with its fields.
+
+    Behind them is the record's offset, if the model's scores begin with one.
+    """
     try:
         return _encoded(manifest, {field.column: field for field in record.fields}, len(record.fields))
     except DataError as fault:
@@ -102,7 +107,9 @@ def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats
 
 
 def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnField], fields: int) -> Floats:
-    here, columns = Path("fields"), manifest["source_columns"]
+    here, begins = Path("fields"), manifest.get("offsets", {})
+    features = manifest["source_columns"]
+    columns = [*features, *begins.values()]
     if strange := [name for name in given if name not in columns]:
         known = did_you_mean(strange[0], columns)
         raise DataError(f"{here}: column {visible(strange[0])!r} is none of the model's{known}")
@@ -114,7 +121,11 @@ def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnFie
             raise DataError(f"{here}: column {name!r} is missing; write null where a record has no value")
         kind = given[name].WhichOneof("value")
         cells[name] = getattr(given[name], kind) if kind else None
-    return features_of(here, manifest, cells)
+    own = features_of(here, manifest, {name: cells[name] for name in features})
+    if not begins:
+        return own
+    parts = {name: pa.chunked_array([pa.array([cells[name]])]) for name in begins.values()}
+    return np.append(own, offsets_of(here, begins, parts).values)
 
 
 def features_of(here: Path, manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Floats:
