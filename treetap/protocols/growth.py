@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import (
     LEFT,
+    LONGEST_NAME,
     PUBLIC_KEY,
     JobSizes,
     MessageRow,
@@ -146,6 +147,11 @@ def sets_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     return (*withheld, *(("left_join",) if spec.join == LEFT else ()))
 
 
+def screened(spec: setup_pb2.JobSpec) -> bool:
+    """True if the job sums over columns once, for a report, and grows no tree."""
+    return spec.screen
+
+
 def by_key(spec: setup_pb2.JobSpec) -> bool:
     """True if ciphertexts are added under a key."""
     return not by_lattice(spec)
@@ -212,6 +218,16 @@ LACKED = MessageRow(
     step="bin",
     perhaps=frozenset({"BLINDED_ID"}),
     when=aligned_apart,
+)
+#: What a feature party says of the order of its sums in a screening; names go only where its policy lets them.
+SCREENED = MessageRow(
+    "screened_columns",
+    to_label_holder,
+    each_round,
+    at_most(MOST_COLUMNS * (4 * LONGEST_NAME + 32), "The name and three numbers of each column."),
+    step="build_histograms",
+    perhaps=frozenset({"FEATURE_NAME"}),
+    when=screened,
 )
 #: What a party with `column_privacy` says of its noise.
 NOISED = MessageRow("noised_sums", from_feature_parties, once, _PRIVACY, step="bin", by_tables=True)
