@@ -318,7 +318,7 @@ class TreeFeatureParty(ABC):
         noise = self._noise = ColumnNoise(context, config, spec, params, layout)
         job = self._job = FeaturePartyJob(config, context, spec, params, trees, noise.implied, noise)
         self._choice: FeaturePartyChoice | None = choice_of(Part(config, context, spec, params))
-        self._left_bits = AnsweredBits(context, spec.aggregator) if params.withheld else None
+        self._left_bits = AnsweredBits(context, spec.aggregator) if params.withheld and not spec.screen else None
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind, self._left_bits)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)

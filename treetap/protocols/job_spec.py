@@ -159,6 +159,18 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
     return {feature for feature, has in used.items() if has}
 
 
+def screening_of(spec: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
+    """The screening that a training job stands for, of its parties and tables; `ConfigError` if it can have none."""
+    made = setup_pb2.JobSpec()
+    made.CopyFrom(spec)
+    made.screen, made.eval_table, made.base_model = True, "", ""
+    params = params_of(spec)
+    if isinstance(params, BoostingParams):
+        put_params(made, params.screened())
+    check_spec(made)
+    return made
+
+
 def broken_by(spec: setup_pb2.JobSpec, used: set[Feature]) -> list[Exclusion]:
     """The rows of `treetap.protocols.exclusions` that a job with these features breaks."""
     name = training_name(spec)

@@ -51,7 +51,8 @@ G, H, RECORDS, GOOD, BAD = range(5)
 #: fits them to tables whose joint models are known, and tries each table by the others' constants.
 FACTOR, LOW, HIGH, POWER = 1.0, 0.3, 2.0, 1.0
 _NORMAL = NormalDist()
-_NUMBERS = {1: "one", 2: "two", 3: "three"}
+_NINE_IN_TEN = _NORMAL.inv_cdf(0.95)
+_WORDS = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine"), start=1))
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Column:
     Attributes:
         number: its handle, from 1 in the order of the party's sums; `name`: where its party tells it, else empty.
         missing_share: of the records.
-        gain_alone, gain_beyond: nats a record.
+        gain_alone, gain_beyond: nats a record; `error`: the standard error of the latter.
         redundancy: from 0 to 1; None where the column gains nothing alone.
         p_value: of so large a gain beyond the own score where there is none.
         bins: that of missing values last, if there are some.
@@ -99,6 +100,7 @@ class Column:
     iv: float
     gain_alone: float
     gain_beyond: float
+    error: float
     redundancy: float | None
     p_value: float
     bins: list[Bin]
@@ -152,7 +154,8 @@ def _scaled(margins: Floats, labels: Ints) -> Floats:
     for _ in range(50):
         p = 1 / (1 + np.exp(-columns @ weights))
         h = np.maximum(p * (1 - p), 1e-12)
-        step = np.linalg.solve(columns.T @ (columns * h[:, None]) + 1e-9 * np.eye(len(weights)), columns.T @ (p - target))
+        curvature = columns.T @ (columns * h[:, None]) + 1e-9 * np.eye(len(weights))
+        step = np.linalg.solve(curvature, columns.T @ (p - target))
         weights -= np.clip(step, -2, 2)
         if np.abs(step).max() < 1e-10:
             break
@@ -218,6 +221,7 @@ def column_of(number: int, name: str, cells: Ints, own: Own) -> Column:
         iv=float(((of_good - of_bad) * woe).sum() - noise),
         gain_alone=gain_alone,
         gain_beyond=gain_beyond,
+        error=math.sqrt(2 * free + 8 * records * max(gain_beyond, 0.0)) / records / 2,
         redundancy=min(1.0, max(0.0, 1 - gain_beyond / gain_alone)) if gain_alone > 0 else None,
         p_value=_above(beyond / own.spread, free),
         bins=[Bin(*of) for of in zip(there[:, RECORDS].tolist(), bad.tolist(), woe.tolist(), strict=True)],
@@ -234,25 +238,33 @@ def screened(party: str, columns: Sequence[Column], own: Own) -> Screened:
         said = f"{party}: nothing found beyond your own model"
         return Screened(party, list(columns), p_value, None, 0, said)
     carried = int(np.searchsorted(np.cumsum(gains), sum(gains) / 2, side="right")) + 1
-    added = added_auc(own, math.fsum(it.gain_beyond for it in columns))
-    most = f"most of it from {_NUMBERS.get(carried, carried)} column{'s' * (carried > 1)}"
+    added = added_auc(own, math.fsum(it.gain_beyond for it in columns), math.hypot(*(it.error for it in columns)))
+    most = f"most of it from {_WORDS.get(carried, carried)} column{'s' * (carried > 1)}"
     estimate, low, high = map(_short, added)
     said = f"{party} would add some +{estimate} AUC ({low} to {high}) beyond your own model, {most}"
     return Screened(party, list(columns), p_value, added, carried, said)
 
 
-def added_auc(own: Own, gain: float) -> tuple[float, float, float]:
-    """The AUC that columns add to the own score's by their gains (nats a record), and the ends of its interval.
+def added_auc(own: Own, gain: float, error: float) -> tuple[float, float, float]:
+    """The AUC that columns add to the own score's, and the ends of its interval, by their gain (nats a record).
 
-    Scores of two classes that are normal with equal spread, a distance d apart, have AUC = Φ(d/√2), and a column that
-    multiplies odds beyond them adds to d² its 2 gain N/Σh. Columns of a party share some of it.
+    Scores of two classes that are normal with equal spread, a distance d apart, have AUC = Φ(d/√2); odds that columns
+    multiply beyond them add `distance` to d². Columns of a party share some of it, and are worth more together.
     """
-    x = 2 * max(gain, 0.0) * (own.good + own.bad) / own.h
-    distance = max(math.sqrt(2) * _NORMAL.inv_cdf(min(max(own.auc, 0.5), 1 - 1e-9)), 0.0)
-    estimate, low, high = (
-        _NORMAL.cdf(math.sqrt((distance**2 + factor * x**POWER) / 2)) - own.auc for factor in (FACTOR, LOW, HIGH)
-    )
-    return max(estimate, 0.0), max(low, 0.0), max(high, 0.0)
+    before = squared(own.auc)
+    ends = (gain, FACTOR), (gain - _NINE_IN_TEN * error, LOW), (gain + _NINE_IN_TEN * error, HIGH)
+    added = [_NORMAL.cdf(math.sqrt((before + f * distance(own, it) ** POWER) / 2)) - own.auc for it, f in ends]
+    return max(added[0], 0.0), max(added[1], 0.0), max(added[2], 0.0)
+
+
+def squared(area: float) -> float:
+    """d² of an AUC, see `added_auc`; 0 where it is no better than chance."""
+    return 2 * _NORMAL.inv_cdf(min(max(area, 0.5), 1 - 1e-9)) ** 2
+
+
+def distance(own: Own, gain: float) -> float:
+    """What a gain (nats a record) beyond the own score adds to d², of one column alone: 2 gain N / Σh."""
+    return 2 * max(gain, 0.0) * (own.good + own.bad) / own.h
 
 
 def _statistic(g: Floats, h: Floats) -> tuple[float, int]:
