@@ -154,6 +154,8 @@ class Submissions:
             raise UnknownJob(f"there is no model {name!r}: the job of that name is no training")
         if (state := self._state(name).state) != "finished":
             raise UnknownJob(f"there is no model {name!r}: its training is {state}")
+        if model.spec.screen:
+            raise UnknownJob(f"there is no model {name!r}: the job of that name was a screening, which makes none")
         return model
 
 

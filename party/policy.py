@@ -52,7 +52,7 @@ PERMISSIVE: Mapping[str, Mapping[str, Any]] = {
         name: ["parties"]
         for name in (
             *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
-            *("EMBEDDING", "EMBEDDING_GRADIENT"),
+            *("EMBEDDING", "EMBEDDING_GRADIENT", "COLUMN_BINS"),
         )
     },
 }

@@ -23,6 +23,7 @@ from treetap.models.store import (
     CONTINUATION,
     HISTORY,
     LEAKAGE,
+    SCREEN,
     SPACES,
     TREES,
     VALUES,
@@ -171,6 +172,8 @@ class FirstTrees(Rule):
         trained_by = manifest["protocol"]
         if (trained_by, manifest["role"]) != (training_name(spec), role):
             return [f"{self.part.context.party} was {manifest['role']} of it, trained by {trained_by}"]
+        if manifest.get(SCREEN):
+            return ["it was a screening, which makes no model"]
         faults = []
         if manifest["missing"] != (None if math.isnan(params.missing) else params.missing):
             faults.append("missing must be as in its training")

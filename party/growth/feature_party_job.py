@@ -318,7 +318,7 @@ class TreeFeatureParty(ABC):
         noise = self._noise = ColumnNoise(context, config, spec, params, layout)
         job = self._job = FeaturePartyJob(config, context, spec, params, trees, noise.implied, noise)
         self._choice: FeaturePartyChoice | None = choice_of(Part(config, context, spec, params))
-        self._left_bits = AnsweredBits(context, spec.aggregator) if params.withheld else None
+        self._left_bits = AnsweredBits(context, spec.aggregator) if params.withheld and not spec.screen else None
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind, self._left_bits)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
@@ -350,11 +350,15 @@ class TreeFeatureParty(ABC):
 
         1. At the root: begin the tree. Below: receive the instance spaces that the label holder relayed.
         2. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
-        3. Send them to the label holder.
+        3. Send them to the label holder; in a screening also say of which columns they are.
         """
         t, stage = request.round, request.stage
         nodes = nodes_of(request)
         tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
+        if self._spec.screen:
+            named = self._context.policy.may_emit(self._spec.aggregator, "FEATURE_NAME")
+            said = tree.columns.screened(named=named)
+            await self._context.outbox.send(self._spec.aggregator, "screened_columns", said, round=t)
         await self._growth.send_sums(tree, stage, nodes, await self._sums.sum(tree, stage, nodes))
 
     @step(*AFTER_HISTOGRAMS)

@@ -123,6 +123,7 @@ class LabelHolderGrowth:
             alone=summed.alone,
             left_first=summed.left_first,
             padded=summed.padded,
+            width=summed.width,
         )
         growing.lacking = {
             number: lacks
@@ -156,6 +157,8 @@ class LabelHolderGrowth:
         there = taking_part(self._spec, t)
         # one after the other: once sums are refused, those of no further party are opened
         taken = {party: await self._taken(tree, party, stage) for party in self._feature_parties if party in there}
+        if any([await rule.opened(growing, taken) for rule in self._job.rules]):
+            return await self.relay_children(request)
         if stage == 0:
             self._constrain(tree)
         shapes, (records, slots) = tree.columns.candidates.shapes, growing.values.shape
@@ -241,6 +244,8 @@ class LabelHolderGrowth:
             finished, values = finish(growing, t, outputs, members, own, tree.enter)
             tree.finished = replace(finished, missing_left=tuple(sorted(tree.missing_left)))
             state.add(tree.finished, values)
+            if self._spec.screen:  # there is no model to measure
+                state.metrics = {}
             for rule in self._job.rules:
                 rule.finish(t, growing)
 

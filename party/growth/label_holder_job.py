@@ -93,7 +93,8 @@ class LabelHolderJob:
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
         self._keys = keys
         self.stored = StoredTrees(context, "own")
-        self.left_bits = ChosenBits(context, list(spec.feature_parties)) if params.withheld else None
+        withheld = params.withheld and not spec.screen
+        self.left_bits = ChosenBits(context, list(spec.feature_parties)) if withheld else None
         part = Part(config, context, spec, params, layout)
         self.choice: LabelHolderChoice | None = choice_of(part)
         self.first = FirstTrees(part)

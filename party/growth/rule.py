@@ -58,6 +58,7 @@ class Summed:
         alone: the label holder grows the tree by itself.
         left_first: of siblings the left one is summed.
         padded: other parties are asked for all nodes of a full tree.
+        width: the criterion's slots, where others than classes follow; None: no others do.
     """
 
     tree: int
@@ -69,6 +70,7 @@ class Summed:
     alone: bool = False
     left_first: bool = False
     padded: bool = False
+    width: int | None = None
 
 
 @dataclass
@@ -143,6 +145,10 @@ class Rule:
     def planted(self, growing: GrowingTree, *, alone: bool) -> None:
         """A tree begins, of which other parties know the root; say what its sums will be, if there are others'."""
 
+    async def opened(self, growing: GrowingTree, taken: Mapping[str, Ints]) -> bool:  # noqa: ARG002 - most do not look
+        """Look at the opened sums of a stage, (nodes, candidates, S) by party; True: no node is split by them."""
+        return False
+
     def constrained(self, parties: Sequence[str]) -> None:
         """Refuse constraints of these parties."""
 
@@ -167,6 +173,7 @@ class Rule:
 #: Class of a rule → whether a part of a job has it, in the order in which they have their say.
 RULES: Mapping[str, Callable[[Part], bool]] = {
     "treetap.party.growth.rules.withholding.Withheld": lambda part: part.labelled,
+    "treetap.party.growth.rules.screening.Screening": lambda part: part.labelled and part.spec.screen,
     "treetap.party.growth.withheld.Hidden": lambda part: part.params.withheld,
     "treetap.party.growth.rules.repair.Repair": lambda part: part.labelled and part.config.defences.private_values,
     "treetap.party.growth.rules.released_sets.ReleasedSets": lambda part: part.labelled,

@@ -17,14 +17,17 @@ from treetap.arrays import Floats, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
-from treetap.trees.candidates import MIRRORED, Candidate, Partition
+from treetap.trees.candidates import MIRRORED, Candidate, Kind, Partition
 from treetap.trees.cell_merging import MergedBins, bins_of
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
-from treetap.wire.v2 import transcript_pb2
+from treetap.wire.v2 import growth_pb2, transcript_pb2
+
+#: Most columns in one message.
+COLUMNS_PER_MESSAGE = 256
 
 
 class SplitTable:
@@ -164,6 +167,20 @@ class TreeColumns:
     def missing_left(self) -> int:
         """The number of candidates by which missing values go left, of a party that lacks records."""
         return int(self.candidates.missing_left.sum()) if self.table.lacks else 0
+
+    def screened(self, *, named: bool) -> list[growth_pb2.ScreenedColumns]:
+        """The columns in the order of their sums; `named`: with their names."""
+        own = [
+            growth_pb2.ScreenedColumn(
+                bins=shape.n_bins,
+                has_missing=shape.has_missing,
+                categories=shape.kind is Kind.ONE_HOT,
+                name=self.table.columns[column] if named else "",
+            )
+            for column, shape in zip(self.bins.kept.tolist(), self.candidates.shapes, strict=True)
+        ]
+        first = range(0, len(own), COLUMNS_PER_MESSAGE)
+        return [growth_pb2.ScreenedColumns(columns=own[at : at + COLUMNS_PER_MESSAGE]) for at in first]
 
     def follow(self, other: TreeColumns) -> None:
         """Have the order of candidates of another tree with the same columns."""

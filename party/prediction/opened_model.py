@@ -26,6 +26,7 @@ from treetap.models.arrays import Array
 from treetap.models.store import (
     HIDES_CONSTANTS,
     JOIN,
+    SCREEN,
     SPACES,
     VALUES,
     read_manifest,
@@ -389,6 +390,8 @@ class OpenedModel:
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest
         trained_by, name = manifest["protocol"], prediction_name(opening)
+        if manifest.get(SCREEN):
+            raise DataError(f"job {opening.model} was a screening, which makes no model: train one", party=me)
         offered = training(trained_by).predicts
         if name not in offered:
             fault = f"model {opening.model} was trained by {trained_by}, and {name} does not predict with it"

@@ -27,7 +27,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean, naming
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, seed_of, self_test
-from treetap.models.store import JOIN
+from treetap.models.store import JOIN, SCREEN
 from treetap.names import check_name
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import CiphertextBody, StepContext, required
@@ -236,6 +236,7 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
         "protocol": training_name(spec),
         "missing": None if np.isnan(missing) else missing,
         **({JOIN: spec.join} if spec.join else {}),
+        **({SCREEN: True} if spec.screen else {}),
         **table.described(),
     }
 

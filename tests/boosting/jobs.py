@@ -25,6 +25,7 @@ EMITTING = {
         **{"scheme": LATTICE, "key_bits": 0, "obfuscation": "", "sums": "shared", "dealer": "dealer"},
     ),
     "two by psi": spec(replace(SMALL, max_depth=3), alignment="psi"),
+    "a screening": spec(replace(SMALL, max_depth=3).screened(), screen=True),
     "from the left": spec(replace(SMALL, max_depth=3), alignment="psi", join="left"),
 }
 train_naively = oracle_train

@@ -29,7 +29,7 @@ from treetap.wire.tls import TlsFiles
 
 COMMANDS = [
     *("", "demo", "experiment", "party", "coordinator", "train", "predict", "status", "cancel", "resume", "transcript"),
-    *("align", "frontier", "doctor", "health"),
+    *("align", "screen", "frontier", "doctor", "health"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *(
         "model",

@@ -111,6 +111,11 @@ class Commands(LazyGroup):
             "Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job.",
             JOBS,
         ),
+        "screen": Row(
+            "treetap.commands.jobs.cli",
+            "What feature parties' columns would add to the label holder's own score: one round of sums, and no model.",
+            JOBS,
+        ),
         "status": Row("treetap.commands.jobs.cli", "Show the status of one job or of all.", JOBS),
         "cancel": Row("treetap.commands.jobs.cli", "Stop a job and have every party delete its progress.", JOBS),
         "resume": Row(

@@ -206,6 +206,10 @@ COLUMN_PRIVACY = "column_privacy"
 SPACES = "instance_spaces"
 #: Entry of a manifest: "left" where the records of the training were all of the label holder.
 JOIN = "join"
+#: Entry of a manifest, and of a label holder's stored line: the job was a screening, and what was summed in it.
+SCREEN = "screen"
+#: The report of a screening at its label holder.
+REPORT = "screen.json"
 #: Entry of a manifest of trees: the reference value of each feature, see `treetap.tables.references`; null: none.
 REFERENCES = "references"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from treetap.protocols.dealing import DEALING
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
-from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
+from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, SCREENING, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
@@ -87,6 +87,7 @@ PROTOCOL = TrainingProtocol(
     sends=(
         *GROWTH,
         NOISED,
+        *SCREENING,
         *ON_LATTICE,
         *DEALING,
         WORDS,
@@ -106,6 +107,7 @@ PROTOCOL = TrainingProtocol(
         Feature.MONOTONE,
         *(Feature.WEIGHT, Feature.BASE_MARGIN, Feature.EXPOSURE),
         Feature.LEFT,
+        Feature.SCREEN,
     },
     own_priors=by_own_trees,
 )

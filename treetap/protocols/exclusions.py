@@ -44,6 +44,7 @@ class Feature(StrEnum):
     QUANTILES = "objective = 'reg:quantileerror'"
     NOT_LOGARITHMIC = "an objective whose score is no logarithm"
     LEFT = "join = 'left'"
+    SCREEN = "a screening"
     # of a party's table
     MONOTONE = "monotone_constraints"
     CUTS = "cuts"
@@ -312,6 +313,32 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.BINS_PER_NODE,
         "a feature party does not know in which nodes there are records that it lacks",
         "set binning = 'global', or leave join out",
+    ),
+    Exclusion(F.SCREEN, OTHERS, "it has no sums at the label holder's own score", "screen by protocol = 'boosting'"),
+    Exclusion(
+        F.SCREEN,
+        F.SHARED,
+        "information values, weights of evidence and redundancy are made of sums, and nobody opens these",
+        "set privacy = 'withheld'",
+    ),
+    *_each(
+        (F.EVAL_TABLE, F.BASE_MODEL),
+        F.SCREEN,
+        "it makes no model, and goes on from none",
+        "leave it out",
+    ),
+    Exclusion(F.WEIGHT, F.SCREEN, "it counts the records of a bin", "screen a table without weight"),
+    *_each(
+        (F.ID_LMID, F.WITHDRAW, F.REDUCED_LEAKAGE, F.LABEL_DP),
+        F.SCREEN,
+        "it sums the label holder's own score over all records once, and shows no set of them",
+        "leave it out",
+    ),
+    Exclusion(
+        F.COLUMN_PRIVACY,
+        F.SCREEN,
+        "its figures are of exact sums, and noise would count as information",
+        "leave it out, or screen with min_cell_records",
     ),
     Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
     Exclusion(

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import (
     LEFT,
+    LONGEST_NAME,
     PUBLIC_KEY,
     JobSizes,
     MessageRow,
     Series,
     aligned_apart,
+    always,
     at_most,
     each_round,
     each_stage,
@@ -146,6 +148,16 @@ def sets_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     return (*withheld, *(("left_join",) if spec.join == LEFT else ()))
 
 
+def screened(spec: setup_pb2.JobSpec) -> bool:
+    """True if the job sums over columns once, for a report, and grows no tree."""
+    return spec.screen
+
+
+def unless_screened(when: Callable[[setup_pb2.JobSpec], bool] = always) -> Callable[[setup_pb2.JobSpec], bool]:
+    """True where `when` is and nodes are split, which no screening does."""
+    return lambda spec: not spec.screen and when(spec)
+
+
 def by_key(spec: setup_pb2.JobSpec) -> bool:
     """True if ciphertexts are added under a key."""
     return not by_lattice(spec)
@@ -184,6 +196,7 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
 _CANDIDATES = at_most(2 * (_NODE + 1) + 2 * _SWITCH, "Two numbers and two switches, their tags included.")
 _PRIVACY = at_most(2 * 9 + _NODE + 1, "Two floating-point numbers and a whole one, their tags included.")
 _DIGESTS = at_most(68, "32 bytes each.")
+_SPLITS, _BITS = unless_screened(), unless_screened(sets_withheld)
 _POINT, _POINTS = at_most(36, "A point of 32 bytes."), at_most(128 * 32 + 4, "128 points of 32 bytes.")
 WORDS = MessageRow(
     "encrypted_words",
@@ -199,8 +212,8 @@ ON_LATTICE = (
     MessageRow("candidate_count", to_label_holder, once, _CANDIDATES, step="take_key", when=by_lattice),
     MessageRow("seed_commitment", to_each_other, once, _DIGESTS, step="make_keys", when=by_lattice),
     MessageRow("seed_nonce", to_each_other, once, _DIGESTS, step="make_keys", when=by_lattice),
-    MessageRow("base_points", to_feature_parties, once, _POINT, step="make_keys", when=sets_withheld),
-    MessageRow("base_choices", to_label_holder, once, _POINTS, step="take_key", when=sets_withheld),
+    MessageRow("base_points", to_feature_parties, once, _POINT, step="make_keys", when=_BITS),
+    MessageRow("base_choices", to_label_holder, once, _POINTS, step="take_key", when=_BITS),
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
 )
 #: What a label holder says where its own records are the job's.
@@ -212,6 +225,23 @@ LACKED = MessageRow(
     step="bin",
     perhaps=frozenset({"BLINDED_ID"}),
     when=aligned_apart,
+)
+#: What a feature party says of the order of its sums in a screening; names go only where its policy lets them.
+_SCREENED = MessageRow(
+    "screened_columns",
+    to_label_holder,
+    each_round,
+    at_most(MOST_COLUMNS * (4 * LONGEST_NAME + 32), "The name and three numbers of each column."),
+    step="build_histograms",
+    perhaps=frozenset({"FEATURE_NAME"}),
+    when=screened,
+)
+#: The answer by which it ends, without figures of a tree.
+SCREENING = (
+    _SCREENED,
+    MessageRow(
+        "finished_tree", label_holder_reports, step="choose_splits", perhaps=frozenset({"METRIC"}), when=screened
+    ),
 )
 #: What a party with `column_privacy` says of its noise.
 NOISED = MessageRow("noised_sums", from_feature_parties, once, _PRIVACY, step="bin", by_tables=True)
@@ -241,7 +271,7 @@ GROWTH = (
         step="build_histograms",
         perhaps=frozenset({"MONOTONE_DIRECTION"}),
     ),
-    MessageRow("chosen_splits", label_holder_reports, step="choose_splits"),
+    MessageRow("chosen_splits", label_holder_reports, step="choose_splits", when=_SPLITS),
     MessageRow(
         "won_splits",
         to_feature_parties,
@@ -251,15 +281,19 @@ GROWTH = (
             "The places of the candidates that won, of each node; all may tie.",
         ),
         step="choose_splits",
-        when=sums_opened,
+        when=unless_screened(sums_opened),
     ),
     MessageRow(
-        "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
+        "chosen_partitions",
+        to_feature_parties,
+        each_stage,
+        partitions_of_nodes,
+        step="choose_splits",
+        when=_SPLITS,
+        by_tables=True,
     ),
-    MessageRow(
-        "left_choices", to_feature_parties, each_stage, choices_of_nodes, step="choose_splits", when=sets_withheld
-    ),
-    MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
+    MessageRow("left_choices", to_feature_parties, each_stage, choices_of_nodes, step="choose_splits", when=_BITS),
+    MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits", when=_SPLITS),
     MessageRow(
         "instance_spaces",
         to_feature_parties,
@@ -270,9 +304,9 @@ GROWTH = (
         ),
         step="relay_children",
         also=("choose_splits",),
-        when=sets_sent,
+        when=unless_screened(sets_sent),
     ),
-    MessageRow("relayed_children", label_holder_reports, step="relay_children", also=("choose_splits",)),
+    MessageRow("relayed_children", label_holder_reports, step="relay_children", also=("choose_splits",), when=_SPLITS),
     MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="relay_children", also=FINISHING),
-    MessageRow("finished_tree", label_holder_reports, step="relay_children", also=FINISHING),
+    MessageRow("finished_tree", label_holder_reports, step="relay_children", also=FINISHING, when=_SPLITS),
 )

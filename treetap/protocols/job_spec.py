@@ -26,7 +26,7 @@ from treetap.protocols.messages import (
     sent_by,
 )
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.trees.job_params import LOG_LINKED, REGRESSIONS, EarlyStoppingParams, JobParams
+from treetap.trees.job_params import BINARY, LOG_LINKED, REGRESSIONS, EarlyStoppingParams, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
@@ -110,7 +110,7 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     faults += _key_faults(spec)
     if spec.base_model and not NAME.match(spec.base_model):
         faults.append(f"base_model = {spec.base_model!r}: is not the name of a model")
-    faults += _dealer_faults(spec)
+    faults += _dealer_faults(spec) + _screening_faults(spec)
     faults += map(str, broken_by(spec, features_of(spec)))
     names = parties_of(spec)
     faults += _too_few_or_many(spec, names)
@@ -134,6 +134,7 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
         Feature.SHARED: spec.sums == SHARED,
         Feature.OPENED: spec.sums != SHARED,
         Feature.LEFT: spec.join == LEFT,
+        Feature.SCREEN: spec.screen,
         Feature.NETWORK: bool(name) and not training(name).grows_trees,
         **{Feature(field): bool(getattr(spec, field)) for field in KEY_FIELDS},
     }
@@ -160,6 +161,18 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.BINS_PER_NODE: isinstance(params, TreeParams) and params.bins_per_node,
         }
     return {feature for feature, has in used.items() if has}
+
+
+def screening_of(spec: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
+    """The screening that a training job stands for, of its parties and tables; `ConfigError` if it can have none."""
+    made = setup_pb2.JobSpec()
+    made.CopyFrom(spec)
+    made.screen, made.eval_table, made.base_model = True, "", ""
+    params = params_of(spec)
+    if isinstance(params, BoostingParams):
+        put_params(made, params.screened())
+    check_spec(made)
+    return made
 
 
 def broken_by(spec: setup_pb2.JobSpec, used: set[Feature]) -> list[Exclusion]:
@@ -228,6 +241,19 @@ def _dealer_faults(spec: setup_pb2.JobSpec) -> list[str]:
         ]
     if spec.dealer in parties_of(spec):
         return [f"dealer = {spec.dealer!r}: is a party of the job, and would know what it deals to itself"]
+    return []
+
+
+def _screening_faults(spec: setup_pb2.JobSpec) -> list[str]:
+    """Faults of the parameters of a screening, which are those of no training."""
+    with suppress(ConfigError):  # of parameters out of range, which are named apart
+        params = params_of(spec)
+        if not (spec.screen and isinstance(params, BoostingParams)):
+            return []
+        if params.objective not in BINARY:
+            return [f"objective = {params.objective!r}: a screening tells two classes apart, by binary:logistic alone"]
+        if params.to_dict() != params.screened().to_dict():
+            return ["screen: has one tree of depth 1 over all records, and none of a model's parameters"]
     return []
 
 

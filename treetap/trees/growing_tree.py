@@ -88,6 +88,7 @@ class GrowingTree:
         limit: the sets of records that other parties may see (ID-LMID); its slots lie behind the criterion's.
         alone: the first party, the label holder, grows the whole tree alone, see `below`.
         left_first: of siblings the left one is summed, not the one of fewer records.
+        width: the slots of the criterion, where further ones that it does not look at lie behind them.
         padded: others are asked for the sums of all nodes of a full tree that are no right children.
         root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
 
@@ -113,13 +114,15 @@ class GrowingTree:
         alone: bool = False,
         left_first: bool = False,
         padded: bool = False,
+        width: int | None = None,
         root: int = ROOT,
         rows: Rows | None = None,
     ) -> None:
         self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
         self._left_first, self.padded, self._stage = left_first, padded, 0
         self.lacking: Mapping[int, Bools] = {}
-        self._limit, self._width, self._root = limit, values.shape[1] if limit is None else limit.width, root
+        self._limit, self._root = limit, root
+        self._width = width or (values.shape[1] if limit is None else limit.width)
         self.limited = limit is not None
         drawn = values[:, self._width - 1] > 0
         # a limit may count records that are not drawn

@@ -393,6 +393,12 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     def none_set_aside(self) -> Self:
         return replace(self, early_stopping_rounds=None)
 
+    def screened(self) -> Self:
+        """Those of a screening: of one tree the root is summed, over all records and columns, category by category."""
+        kept = {name: getattr(self, name) for name in ("objective", "max_bin", "instance_spaces", "missing", "seed")}
+        most = int(_BOOSTING_RANGES["max_cat_to_onehot"].high)
+        return type(self)(**kept, n_estimators=1, max_depth=1, max_cat_to_onehot=most)
+
     def drawn(self, tree: int, records: int) -> Ints:
         """Once or not at all."""
         eligible = self.training_rows(records)

@@ -49,7 +49,7 @@ class Merged(Rule):
 
     def keyed(self, key: ReceivedKey) -> None:
         """Refuse slots with the class of records."""
-        if self._least and key.said.label_slots:
+        if self._least and key.said.label_slots and not self.part.spec.screen:
             refuse_classes(self.part.spec.aggregator, Feature.MIN_CELL_RECORDS)
 
     async def publish(self, draft: Draft) -> None:

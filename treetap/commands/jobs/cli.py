@@ -47,8 +47,55 @@ def train(
     With --check every party checks the job by its policy and, where that permits it, by its table. None stores, aligns
     or sends anything of its records.
     """
+    _submit(file, operator, days, detach=detach, check=check, as_json=as_json)
+
+
+def screen(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="JOB.toml", help="The job, as for train; or the folder of a screening's report."),
+    ],
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    days: Days = DEFAULT_DAYS,
+    detach: Detach = False,
+    check: Annotated[bool, typer.Option("--check", help="Ask all parties whether it could begin, and begin none.")] = (
+        False
+    ),
+    as_json: Json = False,
+) -> None:
+    """What feature parties' columns would add to the label holder's own score: one round of sums, and no model.
+
+    treetap screen job.toml
+
+    treetap screen state/models/JOB
+
+    The first line runs a screening: of the job's file count parties, table, alignment, join, scheme, privacy, max_bin,
+    missing and seed. Its report stays at the label holder, in the folder models/JOB of its state, from which the second
+    line prints it: information value, gain and redundancy by column, and with --json weights of evidence by bin. Every
+    feature party's policy must send COLUMN_BINS to the label holder; by default none does. A screening counts as an
+    attempt at a training (jobs_per_day).
+    """
+    if file.is_dir():
+        from treetap.commands.jobs.screening import print_report
+
+        print_report(file, as_json=as_json)
+        return
+    _submit(file, operator, days, detach=detach, check=check, as_json=as_json, screening=True)
+
+
+def _submit(
+    file: Path,
+    operator: Path,
+    days: float,
+    *,
+    detach: bool,
+    check: bool,
+    as_json: bool,
+    screening: bool = False,
+) -> None:
+    """Submit the training of a file, or the screening that it stands for, or only have it checked."""
     from treetap.commands.jobs.job_file import JobFile
-    from treetap.protocols.job_spec import processes_of
+    from treetap.protocols.job_spec import processes_of, screening_of
     from treetap.protocols.registry import training
     from treetap.strict import load
     from treetap.wire.v2 import jobs_pb2
@@ -63,7 +110,9 @@ def train(
         drafts, said = planned(job.job, drafts, job.job.records, [*job.job.columns.values()])
     for sentence in said:
         typer.echo(sentence, err=True)
-    requests = [jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec(draft)) for draft in drafts]
+    specs = [job.to_spec(draft) for draft in drafts]
+    specs = [*map(screening_of, specs)] if screening else specs
+    requests = [jobs_pb2.SubmitRequest(job=job.name or "", spec=spec) for spec in specs]
     if not (check or as_json):
         for sentence in training(job.job.protocol).privacy(job.job.params()):
             typer.echo(sentence)
@@ -74,6 +123,9 @@ def train(
             return
         name = client.submit(asked)
         _follow(client, name, detach=detach, as_json=as_json)
+    if screening and not (detach or as_json):
+        where = f"models/{name} of {asked.spec.aggregator}'s state folder"
+        typer.echo(f"the report lies in {where}; there, treetap screen prints it", err=True)
 
 
 def _permitted(client: Operator, requests: Sequence[jobs_pb2.SubmitRequest]) -> jobs_pb2.SubmitRequest:

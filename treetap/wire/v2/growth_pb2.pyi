@@ -443,6 +443,7 @@ class GrowthBody(google.protobuf.message.Message):
     CORRELATIONS_FIELD_NUMBER: builtins.int
     OPENED_PAIRS_FIELD_NUMBER: builtins.int
     DEALT_AGAIN_FIELD_NUMBER: builtins.int
+    SCREENED_COLUMNS_FIELD_NUMBER: builtins.int
     @property
     def sampled_records(self) -> Global___SampledRecords: ...
     @property
@@ -477,6 +478,8 @@ class GrowthBody(google.protobuf.message.Message):
     def dealt_again(self) -> Global___Correlations:
         """In the place of those that were opened."""
 
+    @property
+    def screened_columns(self) -> Global___ScreenedColumns: ...
     def __init__(
         self,
         *,
@@ -496,12 +499,59 @@ class GrowthBody(google.protobuf.message.Message):
         correlations: Global___Correlations | None = ...,
         opened_pairs: Global___OpenedPairs | None = ...,
         dealt_again: Global___Correlations | None = ...,
+        screened_columns: Global___ScreenedColumns | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "champion_share", b"champion_share", "children", b"children", "chosen_partitions", b"chosen_partitions", "correlations", b"correlations", "dealt_again", b"dealt_again", "dealt_sizes", b"dealt_sizes", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "left_choices", b"left_choices", "opened_pairs", b"opened_pairs", "sampled_records", b"sampled_records", "shares", b"shares", "winner_shares", b"winner_shares", "won_splits", b"won_splits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "champion_share", b"champion_share", "children", b"children", "chosen_partitions", b"chosen_partitions", "correlations", b"correlations", "dealt_again", b"dealt_again", "dealt_sizes", b"dealt_sizes", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "left_choices", b"left_choices", "opened_pairs", b"opened_pairs", "sampled_records", b"sampled_records", "shares", b"shares", "winner_shares", b"winner_shares", "won_splits", b"won_splits"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits", "encrypted_words", "shares", "champion_share", "winner_shares", "left_choices", "dealt_sizes", "correlations", "opened_pairs", "dealt_again"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "champion_share", b"champion_share", "children", b"children", "chosen_partitions", b"chosen_partitions", "correlations", b"correlations", "dealt_again", b"dealt_again", "dealt_sizes", b"dealt_sizes", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "left_choices", b"left_choices", "opened_pairs", b"opened_pairs", "sampled_records", b"sampled_records", "screened_columns", b"screened_columns", "shares", b"shares", "winner_shares", b"winner_shares", "won_splits", b"won_splits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "champion_share", b"champion_share", "children", b"children", "chosen_partitions", b"chosen_partitions", "correlations", b"correlations", "dealt_again", b"dealt_again", "dealt_sizes", b"dealt_sizes", "encrypted_words", b"encrypted_words", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "left_choices", b"left_choices", "opened_pairs", b"opened_pairs", "sampled_records", b"sampled_records", "screened_columns", b"screened_columns", "shares", b"shares", "winner_shares", b"winner_shares", "won_splits", b"won_splits"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits", "encrypted_words", "shares", "champion_share", "winner_shares", "left_choices", "dealt_sizes", "correlations", "opened_pairs", "dealt_again", "screened_columns"] | None: ...
 
 Global___GrowthBody: typing_extensions.TypeAlias = GrowthBody
+
+@typing.final
+class ScreenedColumns(google.protobuf.message.Message):
+    """Feature party to label holder, in a screening: the columns of its candidate sums, which come in this order and each in
+    that of its bins.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: builtins.int
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ScreenedColumn]: ...
+    def __init__(
+        self,
+        *,
+        columns: collections.abc.Iterable[Global___ScreenedColumn] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns"]) -> None: ...
+
+Global___ScreenedColumns: typing_extensions.TypeAlias = ScreenedColumns
+
+@typing.final
+class ScreenedColumn(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BINS_FIELD_NUMBER: builtins.int
+    HAS_MISSING_FIELD_NUMBER: builtins.int
+    CATEGORIES_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    bins: builtins.int
+    """Bins of values that are there, or categories; sums over one against the rest then."""
+    has_missing: builtins.bool
+    categories: builtins.bool
+    name: builtins.str
+    """Empty where the party's policy does not release FEATURE_NAME to the label holder."""
+    def __init__(
+        self,
+        *,
+        bins: builtins.int = ...,
+        has_missing: builtins.bool = ...,
+        categories: builtins.bool = ...,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bins", b"bins", "categories", b"categories", "has_missing", b"has_missing", "name", b"name"]) -> None: ...
+
+Global___ScreenedColumn: typing_extensions.TypeAlias = ScreenedColumn
 
 @typing.final
 class SampledRecords(google.protobuf.message.Message):

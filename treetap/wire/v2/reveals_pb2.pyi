@@ -50,6 +50,7 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     OVERLAP: _Disclosure.ValueType  # 22
     SHARE: _Disclosure.ValueType  # 23
     REASON: _Disclosure.ValueType  # 30
+    COLUMN_BINS: _Disclosure.ValueType  # 31
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
     """Disclosure class: the information that the reader of a field learns. Every field of every message that crosses a wire
@@ -83,6 +84,7 @@ MONOTONE_DIRECTION: Disclosure.ValueType  # 21
 OVERLAP: Disclosure.ValueType  # 22
 SHARE: Disclosure.ValueType  # 23
 REASON: Disclosure.ValueType  # 30
+COLUMN_BINS: Disclosure.ValueType  # 31
 Global___Disclosure: typing_extensions.TypeAlias = Disclosure
 
 class _DisclosureKind:

@@ -44,6 +44,7 @@ class JobSpec(google.protobuf.message.Message):
     DEALER_FIELD_NUMBER: builtins.int
     SUMS_FIELD_NUMBER: builtins.int
     JOIN_FIELD_NUMBER: builtins.int
+    SCREEN_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -77,6 +78,8 @@ class JobSpec(google.protobuf.message.Message):
     """The records of the job: inner, those that all parties have; or left, those of the label holder, where the columns of a
     party that lacks a record are missing. Empty, in jobs of before there was a choice: inner.
     """
+    screen: builtins.bool
+    """Sum over the bins of each column once, and grow no tree: the job ends in a report at the label holder, not in a model."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -101,9 +104,10 @@ class JobSpec(google.protobuf.message.Message):
         dealer: builtins.str = ...,
         sums: builtins.str = ...,
         join: builtins.str = ...,
+        screen: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "dealer", b"dealer", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "join", b"join", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "sums", b"sums", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "dealer", b"dealer", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "join", b"join", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "screen", b"screen", "sums", b"sums", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
