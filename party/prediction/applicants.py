@@ -125,7 +125,7 @@ def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnFie
     if not begins:
         return own
     parts = {name: pa.chunked_array([pa.array([cells[name]])]) for name in begins.values()}
-    return np.append(own, offsets_of(here, begins, parts).values)
+    return np.concatenate([own, offsets_of(here, begins, parts).values])
 
 
 def features_of(here: Path, manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Floats:

@@ -12,7 +12,17 @@ import pytest
 from treetap.trees import screening
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.metrics import auc
-from treetap.trees.screening import Own, Screened, added_auc, cells_of, column_of, own_of, own_scores, screened, values_of
+from treetap.trees.screening import (
+    Own,
+    Screened,
+    added_auc,
+    cells_of,
+    column_of,
+    own_of,
+    own_scores,
+    screened,
+    values_of,
+)
 from treetap.trees.tree_bins import GlobalBins, left_sums_of
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
