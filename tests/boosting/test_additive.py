@@ -44,8 +44,8 @@ from treetap.trees.placed_cells import placed_by_tree
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 BEST = BoostingParams(n_estimators=6, max_depth=1, max_bin=6, min_child_weight=0.1, model="additive")
 TURNS = replace(BEST, n_estimators=9, cycle=(LABEL_HOLDER, FEATURE, OTHER, FEATURE))
-ON_LATTICE = {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""}
-PRIVATE = {**ON_LATTICE, "sums": "shared", "dealer": "dealer"}
+ON_LATTICE: dict[str, Any] = {"scheme": LATTICE, "key_bits": 0, "obfuscation": ""}
+PRIVATE: dict[str, Any] = {**ON_LATTICE, "sums": "shared", "dealer": "dealer"}
 THREE = partial(world, 70, (1, 2, 3), missing=0.2, seed=3)
 CLASSES = partial(world, 80, (1, 2, 2), objective="multi:softprob", classes=3, missing=0.1)
 
@@ -131,7 +131,7 @@ def test_by_best_gain_it_is_xgboosts() -> None:
     parties = table(seed=2, n=150, widths=[3, 2], missing=0.2)
     labels = labels_for("binary:logistic", signal(parties, 22), 2)
     params, tables = replace(BEST, max_bin=12, n_estimators=8, base_score=0.5), encoded(parties, 12)
-    oracle = told_apart(parties, labels, params)
+    oracle = told_apart(parties, list(labels), params)
     _, theirs = boosted(xgb.DMatrix(as_input(tables), label=labels), params)
     np.testing.assert_allclose(oracle_predict(oracle, parties), theirs, atol=1e-5)
     np.testing.assert_allclose(train(tables, labels, params).predict(tables), theirs, atol=1e-5)
@@ -176,7 +176,7 @@ def test_what_does_not_go_together_is_named(keys: dict[str, Any], fault: str) ->
 def test_the_word_decides_the_depth() -> None:
     """Also beside the depth that it decides; parameters that do not come from a file are checked too."""
     for given in ({}, {"max_depth": 1}):
-        assert JobTable.model_validate({"model": "additive", **given}).params().max_depth == 1  # type: ignore[attr-defined]
+        assert JobTable.model_validate({"model": "additive", **given}).params().max_depth == 1
     with pytest.raises(ConfigError, match="decides max_depth = 1: remove max_depth = 6"):
         BoostingParams(model="additive").validate()
 
