@@ -27,6 +27,9 @@ from treetap.trees.loss import FRACTION_BITS
 from treetap.trees.params import BoostingParams
 
 ONE = 2**FRACTION_BITS
+#: Objectives whose score is the logarithm of what is predicted.
+LOGARITHMIC = ("count:poisson", "reg:gamma", "reg:tweedie")
+QUANTILE, COX = "reg:quantileerror", "survival:cox"
 #: No probability is nearer to 0 or 1 than this when its logarithm is taken.
 SURE = 2.0**-52
 Parties = Sequence[tuple[str, npt.NDArray[Any]]]
@@ -97,6 +100,8 @@ def oracle_train(
     cuts_of: Callable[[str, int], Sequence[float]] | None = None,
     counts_drawn: bool = False,
     fewest: Mapping[str, int] = MappingProxyType({}),
+    exposure: Sequence[float] | None = None,
+    margins: Sequence[float] | None = None,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
@@ -105,6 +110,7 @@ def oracle_train(
     `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node, or with `counts_drawn`
     over those that the tree draws.
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
+    `exposure`: of the records, whose logarithms are added to their scores. `margins`: in the place of the base score.
     `weights`: of the records. `base`: a model whose trees, all of them, are the first of this one.
     `monotone`: by party the directions of its columns, 1, -1 or 0.
     `fewest`: by party, the drawn records on a side of its splits.
@@ -124,24 +130,32 @@ def oracle_train(
     outputs = classes if params.objective == "multi:softprob" else 1
     width = outputs if params.multi_strategy == "multi_output_tree" else 1
     learned, weighing = ([each[i] for i in range(n) if training[i]] for each in (y, w))
-    margin = base.base_margin if base is not None else _base(params, learned, weighing, outputs)
+    exposed = [1.0] * n if exposure is None else [float(value) for value in exposure]
+    of_part = [exposed[i] for i in range(n) if training[i]]
+    margin = base.base_margin if base is not None else _base(params, learned, weighing, outputs, of_part, weights)
+    margin = margin if margins is None else [0.0]
     factors = factors_of(params, y, w)
     model = OracleModel(margin, outputs // width)
-    scores = [list(margin) for _ in range(n)]
+    begins = [0.0] * n if margins is None else [float(value) for value in margins]
+    if exposure is not None:
+        begins = [begin + math.log(value) for begin, value in zip(begins, exposed, strict=True)]
+    scores = [[value + begin for value in margin] for begin in begins]
     before = 0
     if base is not None:
         model.extend(base)
         before = len(base) // base.trees_per_round
         _add(scores, base, columns)
     for round_number in range(before, before + params.n_estimators):
-        g, h, scale = _derivatives(params.objective, scores, y, factors)
+        g, h, scale, unit = _derivatives(params, scores, y, factors, training)
         grown = []
         for first in range(0, outputs, width):
             index = len(model) + len(grown)
             drawn = draws.rows(params.seed, index, params.subsample, training)
             grower = _Tree(columns, cuts, params, index, drawn)
             own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
-            grower.g, grower.h, grower.scale = own_g, own_h, scale
+            grower.g, grower.h, grower.scale, grower.unit = own_g, own_h, scale, unit
+            grower.residuals = [y[i] - scores[i][0] for i in range(n)]
+            grower.weights = None if weights is None else w
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
             grower.counted, grower.fewest = grower.sampled if counts_drawn else [True] * n, fewest
             alone = index < own_trees
@@ -157,7 +171,7 @@ def oracle_train(
         if params.early_stopping_rounds is not None:
             held = [i for i in range(n) if not training[i]]
             seen = ([each[i] for i in held] for each in (scores, y, w))
-            model.validation.append(_watched(params.objective, *seen))
+            model.validation.append(_watched(params, *seen))
             best = before + min(range(len(model.validation)), key=lambda r: (model.validation[r], r))
             model.best_round = best
             if round_number - best >= params.early_stopping_rounds:
@@ -223,10 +237,25 @@ def _divided(values: Sequence[float], heavy: Sequence[float]) -> list[list[float
     return parts
 
 
-def _base(params: BoostingParams, labels: list[float], weights: list[float], outputs: int) -> list[float]:
+def _base(
+    params: BoostingParams,
+    labels: list[float],
+    weights: list[float],
+    outputs: int,
+    exposed: Sequence[float],
+    weighted: object,
+) -> list[float]:
+    if params.objective == COX:
+        return [math.log(params.base_score or 1.0)]
+    if params.objective in LOGARITHMIC:
+        events = math.fsum(w * y for w, y in zip(weights, labels, strict=True))
+        units = math.fsum(w * e for w, e in zip(weights, exposed, strict=True))
+        return [math.log(events / units if params.base_score is None else params.base_score)]
     if params.objective == "reg:squarederror":
         mean = math.fsum(w * y for w, y in zip(weights, labels, strict=True)) / math.fsum(weights)
         return [mean if params.base_score is None else float(params.base_score)]
+    if params.objective == QUANTILE and params.base_score is None:
+        return [quantile(labels, params.quantile_alpha, None if weighted is None else weights)]
     score = 0.5 if params.base_score is None else params.base_score
     if params.objective == "binary:logistic":
         return [math.log(score / (1.0 - score))]
@@ -248,14 +277,49 @@ def factors_of(params: BoostingParams, labels: list[float], weights: list[float]
     return [w * params.scale_pos_weight if y == 1 else w for y, w in zip(labels, weights, strict=True)]
 
 
+def quantile(values: Sequence[float], share: float, weights: Sequence[float] | None) -> float:
+    """Between the values of the ranks next to share · (n + 1), or the first at which weights reach the share."""
+    if not values:
+        return 0.0
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    if weights is not None:
+        total, most = 0.0, 0.0
+        for i in order:
+            most += weights[i]
+        for i in order:
+            total += weights[i]
+            if total >= most * share:
+                return values[i]
+    rank = min(max(share * (len(values) + 1), 1.0), float(len(values)))
+    below = values[order[int(rank) - 1]]
+    above = values[order[min(int(rank), len(values) - 1)]]
+    return below + (rank - int(rank)) * (above - below)
+
+
 def _derivatives(
-    objective: str, scores: list[list[float]], labels: list[float], factors: list[float]
-) -> tuple[list[list[int]], list[list[int]], float]:
-    """Fixed-point g and h, each times the record's factor, and the scale of g."""
-    raw_g, raw_h = [], []
-    for score, label in zip(scores, labels, strict=True):
-        if objective == "reg:squarederror":
+    params: BoostingParams,
+    scores: list[list[float]],
+    labels: list[float],
+    factors: list[float],
+    training: Sequence[bool] | None = None,
+) -> tuple[list[list[int]], list[list[int]], float, float]:
+    """Fixed-point g and h, each times the record's factor, and the scales of both."""
+    raw_g, raw_h, objective = [], [], params.objective
+    for i, (score, label) in enumerate(zip(scores, labels, strict=True)):
+        if objective == COX:
+            at_risk = [True] * len(labels) if training is None else training
+            g, h = _of_hazards([s for (s,) in scores], labels, at_risk, i)
+            raw_g.append([g])
+            raw_h.append([h])
+        elif objective in LOGARITHMIC:
+            g, h = _of_logarithm(params, score[0], label)
+            raw_g.append([g])
+            raw_h.append([h])
+        elif objective == "reg:squarederror":
             raw_g.append([score[0] - label])
+            raw_h.append([1.0])
+        elif objective == QUANTILE:
+            raw_g.append([(1.0 if score[0] >= label else 0.0) - params.quantile_alpha])
             raw_h.append([1.0])
         elif objective == "binary:logistic":
             p = _probabilities(objective, score)[0]
@@ -267,20 +331,62 @@ def _derivatives(
             raw_h.append([2.0 * p * (1.0 - p) for p in p_all])
     raw_g = [[v * f for v in row] for row, f in zip(raw_g, factors, strict=True)]
     raw_h = [[v * f for v in row] for row, f in zip(raw_h, factors, strict=True)]
+    scale = unit = 1.0
+    if objective == "reg:squarederror" or objective in (*LOGARITHMIC, COX):
+        scale = _power_of_two(max(abs(g[0]) for g in raw_g))
+    if objective in (*LOGARITHMIC, COX):
+        unit = _power_of_two(max([params.reg_lambda / len(labels), *(h[0] for h in raw_h)]))
+    fixed = [[round(v / scale * ONE) for v in row] for row in raw_g]
+    weighed = [
+        [max(round(v / unit * ONE), 1 if f > 0 else 0) for v in row] for row, f in zip(raw_h, factors, strict=True)
+    ]
+    return fixed, weighed, scale, unit
+
+
+def _of_logarithm(params: BoostingParams, score: float, label: float) -> tuple[float, float]:
+    """g and h of a record of an objective whose score is a logarithm."""
+    if params.objective == "count:poisson":
+        step = 0.7 if params.max_delta_step is None else params.max_delta_step
+        return math.exp(score) - label, math.exp(score + step)
+    power = 2.0 if params.objective == "reg:gamma" else params.tweedie_variance_power
+    mean, events = math.exp((2.0 - power) * score), label * math.exp((1.0 - power) * score)
+    return mean - events, (2.0 - power) * mean - (1.0 - power) * events
+
+
+def _of_hazards(scores: list[float], labels: list[float], training: Sequence[bool], record: int) -> tuple[float, float]:
+    """g and h of a record by Cox's partial likelihood of the training's records, whose ties are all at risk."""
+    if not training[record]:
+        return 0.0, 0.0
+    known = [i for i, flag in enumerate(training) if flag]
+    own, g, h = math.exp(scores[record]), -1.0 if labels[record] > 0 else 0.0, 0.0
+    for event in known:
+        if labels[event] > 0 and labels[event] <= abs(labels[record]):
+            share = own / math.fsum(math.exp(scores[i]) for i in known if abs(labels[i]) >= labels[event])
+            g, h = g + share, h + share * (1.0 - share)
+    return g, h
+
+
+def _power_of_two(largest: float) -> float:
+    """The smallest power of two that is not below a number; 1 for 0."""
     scale = 1.0
-    if objective == "reg:squarederror":
-        largest = max(abs(g[0]) for g in raw_g)
-        while scale < largest:
-            scale *= 2.0
-        while largest > 0 and scale / 2.0 >= largest:
-            scale /= 2.0
-    g = [[round(v / scale * ONE) for v in row] for row in raw_g]
-    h = [[max(round(v * ONE), 1 if f > 0 else 0) for v in row] for row, f in zip(raw_h, factors, strict=True)]
-    return g, h, scale
+    while scale < largest:
+        scale *= 2.0
+    while largest > 0 and scale / 2.0 >= largest:
+        scale /= 2.0
+    return scale
 
 
-def _watched(objective: str, scores: list[list[float]], labels: list[float], weights: list[float]) -> float:
-    records = list(zip(scores, labels, weights, strict=True))
+def _watched(params: BoostingParams, scores: list[list[float]], labels: list[float], weights: list[float]) -> float:
+    records, objective = list(zip(scores, labels, weights, strict=True)), params.objective
+    if objective == COX:
+        events = [(s[0], y) for s, y, _ in records if y > 0]
+        risks = [math.fsum(math.exp(s[0]) for s, other, _ in records if abs(other) >= y) for _, y in events]
+        return sum(math.log(risk) - s for (s, _), risk in zip(events, risks, strict=True)) / len(events)
+    if objective in LOGARITHMIC:
+        return sum(w * _loss_of_logarithm(params, s[0], y) for s, y, w in records) / sum(weights)
+    if objective == QUANTILE:
+        share, short = params.quantile_alpha, [y - s[0] for s, y, _ in records]
+        return sum(w * max(share * d, (share - 1.0) * d) for d, w in zip(short, weights, strict=True)) / sum(weights)
     if objective == "reg:squarederror":
         return math.sqrt(sum(w * (s[0] - y) ** 2 for s, y, w in records) / sum(weights))
     total = 0.0
@@ -288,6 +394,17 @@ def _watched(objective: str, scores: list[list[float]], labels: list[float], wei
         p = [min(max(v, SURE), 1.0 - SURE) for v in _probabilities(objective, score)]
         total -= w * math.log(p[int(label)] if len(p) > 1 else (p[0] if label == 1 else 1.0 - p[0]))
     return total / sum(weights)
+
+
+def _loss_of_logarithm(params: BoostingParams, score: float, label: float) -> float:
+    """XGBoost's default metric of a record."""
+    mean = math.exp(score)
+    if params.objective == "count:poisson":
+        return math.lgamma(label + 1.0) + mean - label * score
+    if params.objective == "reg:gamma":
+        return 2.0 * (math.log((mean + 1e-6) / (label + 1e-6)) + (label + 1e-6) / (mean + 1e-6) - 1.0)
+    power = params.tweedie_variance_power
+    return mean ** (2.0 - power) / (2.0 - power) - label * mean ** (1.0 - power) / (1.0 - power)
 
 
 def _left(value: float, cut: float | tuple[int, ...], missing_left: bool) -> bool:
@@ -343,6 +460,9 @@ class _Tree:
     g: list[list[int]]  # of each record and output, as integers
     h: list[list[int]]
     scale: float  # of g
+    unit: float = 1.0  # the scale of h
+    residuals: list[float]
+    weights: list[float] | None
     labels: list[float]
     counted: list[bool]
     fewest: Mapping[str, int] = MappingProxyType({})
@@ -414,28 +534,34 @@ class _Tree:
         """G and H of the sampled ones of `rows`: summed as integers, then turned into floats."""
         rows, outputs = [i for i in rows if self.sampled[i]], range(len(self.g[0]))
         G = [float(sum(self.g[i][k] for i in rows)) * (self.scale / ONE) for k in outputs]
-        H = [float(sum(self.h[i][k] for i in rows)) * (1.0 / ONE) for k in outputs]
+        H = [float(sum(self.h[i][k] for i in rows)) * (self.unit / ONE) for k in outputs]
         return G, H
 
     @property
     def by_integers(self) -> bool:
         """Whether loss changes are compared as the fractions that they are."""
-        return not (self.directions or len(self.g[0]) > 1 or self.params.reg_alpha or self.params.max_delta_step)
+        return not (self.directions or len(self.g[0]) > 1 or self.params.reg_alpha or self.step)
+
+    @property
+    def step(self) -> float:
+        """The largest size of a weight; 0: any."""
+        stated = self.params.max_delta_step
+        return stated if stated is not None else 0.7 if self.params.objective == "count:poisson" else 0.0
 
     def score(self, *sides: list[int]) -> Fraction:
-        """Σ g²/(h + λ) over sides of sampled records, g divided by its scale, λ a multiple of the unit of h."""
-        num, den, penalty = 0, 1, max(1, round(self.params.reg_lambda * ONE))
+        """Σ g²/(h + λ) over sides of sampled records, g divided by its scale; λ has the fractions of h."""
+        num, den, penalty = 0, 1, max(1, round(self.params.reg_lambda / self.unit * ONE))
         for rows in sides:
             g, h = sum(self.g[i][0] for i in rows), sum(self.h[i][0] for i in rows) + penalty
             num, den = num * h + g * g * den, den * h
-        return Fraction(num, den * ONE)
+        return Fraction(num, den * ONE) / Fraction(self.unit)
 
     def gain(self, G: list[float], H: list[float]) -> float:
         total = 0.0
         for g, h in zip(G, H, strict=True):
             if h > 0 and h >= self.params.min_child_weight:
                 t, w = self.threshold(g), self.weight(g, h)
-                if self.params.max_delta_step == 0 and not self.directions:
+                if self.step == 0 and not self.directions:
                     total += t * t / (h + self.params.reg_lambda)
                 elif len(G) == 1:
                     total += -(2.0 * g * w + (h + self.params.reg_lambda) * (w * w))
@@ -456,7 +582,7 @@ class _Tree:
 
     def free_weight(self, g: float, h: float) -> float:
         """The same without those bounds."""
-        w, most = -self.threshold(g) / (h + self.params.reg_lambda), self.params.max_delta_step
+        w, most = -self.threshold(g) / (h + self.params.reg_lambda), self.step
         return math.copysign(most, w) if most and abs(w) > most else w
 
     def shown(self, rows: list[int]) -> bool:
@@ -490,6 +616,11 @@ class _Tree:
                 self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
                 for g, h in zip(G, H, strict=True)
             ]
+            if self.params.objective == QUANTILE:
+                own = [i for i in rows[node] if self.sampled[i]]
+                weighed = None if self.weights is None else [self.weights[i] for i in own]
+                found = quantile([self.residuals[i] for i in own], self.params.quantile_alpha, weighed)
+                weights = [found * self.params.learning_rate]
             tree.nodes[node] = OracleLeaf(tuple(weights), sum(H))
             below = node.bit_length() - root.bit_length()
             if (
@@ -544,7 +675,9 @@ class _Tree:
                 continue
             G_L, H_L = self.sums(left)
             G_R, H_R = self.sums(right)
-            if len(H_L) == 1 and not min(H_L[0], H_R[0]) >= max(least, 0.5 / ONE):  # without weight nothing is gained
+            if len(H_L) == 1 and not min(H_L[0], H_R[0]) >= max(
+                least, 0.5 * self.unit / ONE
+            ):  # without weight nothing is gained
                 continue
             direction = self.direction(candidate)
             if direction and direction * (self.weight(G_R[0], H_R[0]) - self.weight(G_L[0], H_L[0])) < 0:

@@ -11,6 +11,10 @@ from treetap.errors import refuse
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+#: Settings of a table that name columns with which scores begin. A base margin is in the place of the base score, as in
+#: XGBoost; the logarithm of an exposure, a duration or a size, is added.
+BASE_MARGIN, EXPOSURE = "base_margin", "exposure"
+OFFSETS = (BASE_MARGIN, EXPOSURE)
 #: A Host header: a name or an address of IPv4, or one of IPv6 in brackets; then a port, or nothing.
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^\[\]:]*))(?::[0-9]*)?")
 NAME_RULE = "a name has lower-case letters, digits and inner hyphens, at most 63"

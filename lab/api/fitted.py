@@ -269,7 +269,9 @@ class Fitted:
             labels = records.column(own.keys["label"]).to_pylist()
             truth = np.array([classes[class_name(label)] for label in labels] if classes else labels)
             weights = records.column(own.keys["weight"]).to_numpy() if "weight" in own.keys else None
-            return [metrics.finite(metrics.evaluate(objective, outcome, truth, weights)) for outcome in outcomes]
+            options = self.manifest["params"]
+            measured = (metrics.evaluate(objective, outcome, truth, weights, options) for outcome in outcomes)
+            return [metrics.finite(of_round) for of_round in measured]
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""

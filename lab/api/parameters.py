@@ -91,15 +91,20 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     colsample_bytree : float, default=1.0
         Subsample ratio of each party's columns when constructing a tree.
     objective : str, default=None
-        "binary:logistic", "multi:softprob" or "reg:squarederror"; None: by the targets.
+        "binary:logistic" or "multi:softprob" of classes; "reg:squarederror", "count:poisson", "reg:gamma",
+        "reg:tweedie", "reg:quantileerror" or "survival:cox" of numbers; None: by the targets.
     learning_rate : float, default=0.3
         Boosting learning rate (XGBoost's "eta").
     reg_lambda : float, default=1.0
         L2 regularization term on weights (XGBoost's "lambda").
     reg_alpha : float, default=0.0
         L1 regularization term on weights (XGBoost's "alpha").
-    max_delta_step : float, default=0.0
-        Maximum delta step that each leaf's weight may be; 0: no limit.
+    max_delta_step : float, default=None
+        Maximum delta step that each leaf's weight may be; 0: no limit; None: 0.7 of "count:poisson", else 0.
+    tweedie_variance_power : float, default=1.5
+        Power of the mean with which the variance grows, of "reg:tweedie".
+    quantile_alpha : float, default=0.5
+        Share of the records whose label the prediction exceeds, of "reg:quantileerror".
     gamma : float, default=0.0
         Minimum loss reduction required to make a further partition on a leaf node of the tree.
     min_child_weight : float, default=1.0
@@ -208,7 +213,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         learning_rate: float = 0.3,
         reg_lambda: float = 1.0,
         reg_alpha: float = 0.0,
-        max_delta_step: float = 0.0,
+        max_delta_step: float | None = None,
+        tweedie_variance_power: float = 1.5,
+        quantile_alpha: float = 0.5,
         gamma: float = 0.0,
         min_child_weight: float = 1.0,
         scale_pos_weight: float = 1.0,

@@ -153,7 +153,7 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     assert centrally.rounds is not None
     least, measured = rules.labels.min_evaluated_records, data.measured
     if measured is not None:
-        values, weighed = measured
+        values, weighed, _ = measured
         weighing = len(values) if weighed is None else np.count_nonzero(weighed)
         if weighing < least:
             raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")

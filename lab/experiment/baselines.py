@@ -156,7 +156,9 @@ class Comparison:
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
         weights = self.asked[self._names[0]].weights
-        return metrics.finite(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
+        return metrics.finite(
+            metrics.evaluate(self.params.objective, outcome, self.truth, weights, self.params.to_dict())
+        )
 
     def _predict(
         self,

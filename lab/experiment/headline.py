@@ -12,7 +12,7 @@ import numpy as np
 
 from treetap.arrays import Array
 from treetap.strict import Part
-from treetap.trees import metrics, sampling
+from treetap.trees import metrics, number_metrics, sampling
 from treetap.trees.job_params import REGRESSIONS
 
 #: Draws of the held-out rows, with replacement, and the share of them that the interval of a gain covers.
@@ -217,7 +217,7 @@ def _worth(measure: str, value: float) -> float:
 def _measured(measure: str, outcome: Array, truth: Array) -> Callable[[Array | None], float]:
     """The measure by weights (N,) of the rows."""
     if measure == "rmse":
-        return partial(metrics.rmse, outcome.reshape(-1), truth)
+        return partial(number_metrics.rmse, outcome.reshape(-1), truth)
     if measure == "accuracy":
         return partial(metrics.accuracy, outcome.argmax(axis=1), truth)
     return metrics.auc_of(outcome if outcome.ndim == 1 else outcome[:, 1], truth)

@@ -222,7 +222,8 @@ def hidden(ensemble: Ensemble) -> dict[str, int]:
 def open_shards(models: Mapping[str, Path]) -> OpenModel:
     """The model of a finished job, from the shards of its parties below the folder of an experiment.
 
-    `models`: party → its published model. Raises DataError: see `treetap.models.store.read_model`.
+    `models`: party → its published model. Raises DataError: see `treetap.models.store.read_model`; BadInput where its
+    scores begin with a column.
     """
     own: dict[tuple[str, int], OwnSplit] = {}
     opened: tuple[Ensemble, dict[str, Ensemble], Ensemble] | None = None
@@ -233,6 +234,11 @@ def open_shards(models: Mapping[str, Path]) -> OpenModel:
             own[party, int(split["handle"])] = OwnSplit.from_dict(split)
         if manifest["role"] != "label_holder":
             continue
+        if begins := manifest.get("offsets"):
+            raise BadInput(
+                f"{folder}: scores begin with {', '.join(f'{key} = {name!r}' for key, name in begins.items())}, which "
+                "its parts alone do not have: predict by the coordinator that trained it"
+            )
         trained = Ensemble(
             objective=manifest["objective"],
             classes=len(manifest["classes"]),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ from treetap.tables.categories import Category
 from treetap.tables.config import CATEGORICAL, TableConfig
 from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_splits, deciding_tree
-from treetap.trees.job_params import BINARY, REGRESSIONS
+from treetap.trees.job_params import BINARY, REGRESSIONS, UNBOUNDED
+from treetap.trees.loss import largest_step
 
 #: The release whose format this is.
 VERSION = (3, 2, 0)
@@ -73,6 +75,7 @@ def xgboost_model(
     meaning: Callable[[Split], OwnSplit],
     columns: Mapping[str, Sequence[Column]],
     attributes: Mapping[str, str],
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
     """The content of XGBoost's file.
 
@@ -81,6 +84,7 @@ def xgboost_model(
         meaning: of the splits, by the tables of their owners.
         columns: party → its features in the order of its splits; parties are in the order of the matrix.
         attributes: further texts in the model, by name.
+        options: parameters of the training, of which an objective may have some.
 
     Raises:
         BadInput: training values on both sides of a threshold are one number in 32 bits, or two features would have
@@ -120,7 +124,7 @@ def xgboost_model(
                 "num_feature": str(len(names)),
                 "num_target": str(1 if classes else width),
             },
-            "objective": _objective(ensemble, width),
+            "objective": _objective(ensemble, width, options),
         },
         "version": list(VERSION),
     }
@@ -157,6 +161,10 @@ def _base(ensemble: Ensemble) -> tuple[list[float], float]:
     """XGBoost's base score of each output, and what the first tree has to add: logistic ones are probabilities."""
     if ensemble.averaged:
         return [0.0] * len(ensemble.base_margin), 0.0
+    if ensemble.objective in UNBOUNDED:  # XGBoost has their exponentials
+        (margin,) = ensemble.base_margin
+        score = np.float32(math.exp(margin))
+        return [float(score)], margin - float(np.log(score))
     if ensemble.objective not in BINARY:
         return [float(np.float32(value)) for value in ensemble.base_margin], 0.0
     (margin,) = ensemble.base_margin
@@ -166,7 +174,15 @@ def _base(ensemble: Ensemble) -> tuple[list[float], float]:
     return [float(chance)], margin + float(np.log(np.float32(1) / chance - np.float32(1)))
 
 
-def _objective(ensemble: Ensemble, width: int) -> Json:
+def _objective(ensemble: Ensemble, width: int, options: Mapping[str, Any]) -> Json:
+    if ensemble.objective in UNBOUNDED:
+        step = largest_step(ensemble.objective, options.get("max_delta_step"))
+        own: Json = {
+            "poisson_regression_param": {"max_delta_step": str(step)},
+            "tweedie_regression_param": {"tweedie_variance_power": str(options.get("tweedie_variance_power", 1.5))},
+            "reg_loss_param": {"scale_pos_weight": "1"},
+        }
+        return {"name": ensemble.objective, **own}
     if ensemble.averaged or ensemble.objective in REGRESSIONS:
         return {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}}
     if ensemble.objective in BINARY:
@@ -368,7 +384,9 @@ def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained:
         for party, manifest in manifests.items()
     }
     described = json.dumps(_described(manifests, columns), ensure_ascii=False)
-    return xgboost_model(opened.published, opened.meaning, columns, {ATTRIBUTE: described})
+    return xgboost_model(
+        opened.published, opened.meaning, columns, {ATTRIBUTE: described}, next(iter(manifests.values()))["params"]
+    )
 
 
 def _described(manifests: Mapping[str, Json], columns: Mapping[str, list[Column]]) -> Json:

@@ -38,12 +38,18 @@ class Feature(StrEnum):
     OPENED = "sums that are opened"
     REG_ALPHA = "reg_alpha"
     MAX_DELTA_STEP = "max_delta_step"
+    BASE_SCORE = "base_score"
+    SOFTPROB = "objective = 'multi:softprob'"
+    QUANTILES = "objective = 'reg:quantileerror'"
+    NOT_LOGARITHMIC = "an objective whose score is no logarithm"
     LEFT = "join = 'left'"
     # of a party's table
     MONOTONE = "monotone_constraints"
     CUTS = "cuts"
     PARTITIONS = "sets of categories at a feature party"
     WEIGHT = "weight"
+    BASE_MARGIN = "base_margin"
+    EXPOSURE = "exposure"
     NO_COLUMNS = "a table without columns of features"
     # of a party's policy
     MAX_LEAKAGE = "max_leakage"
@@ -249,7 +255,7 @@ TRAININGS: tuple[Exclusion, ...] = (
         (F.REG_ALPHA, F.MAX_DELTA_STEP),
         F.SHARED,
         "it makes a score more than one fraction, and shares are compared as fractions",
-        "leave it out, or set privacy = 'withheld'",
+        "set it to 0, or set privacy = 'withheld'",
     ),
     Exclusion(
         F.MULTI_OUTPUT,
@@ -307,6 +313,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         "XGBoost has no constraints of leaves with several weights",
         "train with multi_strategy = 'one_output_per_tree'",
     ),
+    Exclusion(
+        F.QUANTILES,
+        F.MONOTONE,
+        "leaves are quantiles of residuals, which would not keep the order of the bounds",
+        "leave the constraints out",
+    ),
     *_each(
         (F.GRAFTING, F.REFIT),
         F.MONOTONE,
@@ -331,6 +343,39 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.LABEL_DP,
         F.WEIGHT,
         "sample weights would go into the training as they are, and they often follow from labels",
+        "leave one of them out",
+    ),
+    *_each(
+        (F.BASE_MARGIN, F.EXPOSURE),
+        OTHERS,
+        "its scores begin alike for all records",
+        "train by boosting, or leave it out",
+    ),
+    *_each(
+        (F.BASE_MARGIN, F.EXPOSURE),
+        F.BASE_MODEL,
+        "the scores after the base model's trees begin alike for all records",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.BASE_MARGIN,
+        F.SOFTPROB,
+        "a record has a score for each class, and one column does not say them all",
+        "leave it out",
+    ),
+    Exclusion(
+        F.BASE_MARGIN, F.BASE_SCORE, "it is in the place of the base score of every record", "leave base_score out"
+    ),
+    Exclusion(
+        F.EXPOSURE,
+        F.NOT_LOGARITHMIC,
+        "the logarithm of an exposure is added to the logarithm of a count or an amount",
+        "train with objective = 'count:poisson', 'reg:gamma' or 'reg:tweedie', or leave it out",
+    ),
+    Exclusion(
+        F.LABEL_DP,
+        F.BASE_MARGIN,
+        "it would go into the training as it is, and it may follow from labels",
         "leave one of them out",
     ),
     *_each(

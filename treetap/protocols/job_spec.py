@@ -26,7 +26,7 @@ from treetap.protocols.messages import (
     sent_by,
 )
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.trees.job_params import REGRESSIONS, EarlyStoppingParams, JobParams
+from treetap.trees.job_params import LOG_LINKED, REGRESSIONS, EarlyStoppingParams, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import protocols_pb2, setup_pb2
@@ -150,7 +150,11 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.LOSSGUIDE: isinstance(params, TreeParams) and params.expansion.one_by_one,
             Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
             Feature.REG_ALPHA: isinstance(params, BoostingParams) and params.reg_alpha > 0,
-            Feature.MAX_DELTA_STEP: isinstance(params, BoostingParams) and params.max_delta_step > 0,
+            Feature.MAX_DELTA_STEP: isinstance(params, BoostingParams) and params.largest_step > 0,
+            Feature.BASE_SCORE: isinstance(params, BoostingParams) and params.base_score is not None,
+            Feature.SOFTPROB: params.objective == "multi:softprob",
+            Feature.QUANTILES: params.objective == "reg:quantileerror",
+            Feature.NOT_LOGARITHMIC: params.objective not in LOG_LINKED,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,
             Feature.BINS_PER_NODE: isinstance(params, TreeParams) and params.bins_per_node,

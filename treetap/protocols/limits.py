@@ -40,7 +40,8 @@ class Limits(Strict):
     """Most bins of a column."""
     min_child_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Boosting: least `min_child_weight` for each unit of the job's largest weight, max_sample_weight · max(1,
-    scale_pos_weight); of two classes a record adds at most 1/4 of its weight.
+    scale_pos_weight); of two classes a record adds at most 1/4 of its weight. Refuses objectives of which a record may
+    add any number, as counts.
     """
     min_samples_leaf: Count | None = None
     """Forest: least `min_samples_leaf`."""
@@ -72,6 +73,9 @@ class Limits(Strict):
                 beside += f" after {base_trees} trees of a base model" if base_trees else ""
             elif key == "min_child_weight" and (factor := getattr(params, "largest_factor", 1.0)) != 1:
                 train_with, beside = limit * factor, f" of weights up to {factor:g}"
+            if key == "min_child_weight" and params.unbounded:
+                faults.append(f"{key} bounds no number of records where objective = {params.objective!r}: use another")
+                continue
             if row.keeps(given, train_with):
                 continue
             asked = (f"without {row.name}" if given is None else f"with {row.name} = {given!r}") + beside

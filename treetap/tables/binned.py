@@ -326,6 +326,7 @@ class JobRecords:
             values=joined(table.values, len(table.ids), evaluated.values),
             label=None,
             weights=None,
+            offsets=None,
             rows=np.concatenate([table.rows, evaluated.rows]),
             tensors={name: np.concatenate([cells, evaluated.tensors[name]]) for name, cells in table.tensors.items()},
         )

@@ -48,10 +48,10 @@ the lowest column.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def node_gain(G: Floats, H: Floats, params: GainParams, within: Within | None = 
         g, h = G[..., k], H[..., k]
         counts = _counting(h, params)
         shrunk, whole = _shrunk(g, params), np.where(counts, h + params.reg_lambda, 1.0)
-        if params.max_delta_step == 0 and within is None:
+        if params.largest_step == 0 and within is None:
             gain = shrunk * shrunk / whole
         else:
             w = _bounded(-shrunk / whole, params, within)
@@ -113,7 +113,7 @@ def _shrunk(G: Floats, params: GainParams) -> Floats:
 
 def _bounded(weights: Floats, params: GainParams, within: Within | None) -> Floats:
     """Weights before the learning rate, none beyond ±δ, nor beyond the bounds."""
-    step = params.max_delta_step
+    step = params.largest_step
     stepped = weights if step == 0 else np.clip(weights, -step, step)
     return stepped if within is None else np.clip(stepped, *within)
 
@@ -164,12 +164,25 @@ def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
 class BoostingCriterion:
     """These formulas for one tree, whose g were divided by `scale`.
 
+    Where h was divided by a unit of its own, a power of two, all of it is in this unit: `scale` and `params` are those
+    of `of`, and gains and cover are multiplied by `unit`. No float is rounded otherwise than without.
+
     Sums are int64 with slots, the last of which counts records; growth asks the same of every criterion
     (`treetap.trees.noised_sums.Criterion`).
     """
 
     scale: float
     params: BoostingParams
+    unit: float = 1.0
+    of_records: Callable[[Ints], Floats] | None = None
+
+    @classmethod
+    def of(cls, scale: float, unit: float, params: BoostingParams, of_records: Any = None) -> BoostingCriterion:
+        """The criterion of a job with these parameters, whose h were divided by `unit`.
+
+        `of_records`: gives a leaf's value (outputs,) by the numbers of its records, where no sums do.
+        """
+        return cls(scale / unit, params.in_units(unit), unit, of_records)
 
     @property
     def partitions(self) -> PartitionRule:
@@ -187,14 +200,14 @@ class BoostingCriterion:
 
     def gains(self, left: Ints, parent: Ints) -> Floats:
         """Gain of every candidate, −∞ where it is not allowed: left (nodes, candidates, S), parent (nodes, S)."""
-        return loss_changes(left, parent, self.scale, self.params)
+        return loss_changes(left, parent, self.scale, self.params) * self.unit
 
     def exact_rule(self, slots: int) -> ExactRule | None:
         """The integers that decide between candidates; None: the options have no such form, and floats decide."""
         params = self.params
-        if slots != 3 or params.reg_alpha or params.max_delta_step:
+        if slots != 3 or params.reg_alpha or params.largest_step:
             return None
-        unit, penalty = Fraction(self.scale) ** 2 / UNIT, params.penalty / UNIT
+        unit, penalty = Fraction(self.scale) ** 2 * Fraction(self.unit) / UNIT, params.penalty / UNIT
         lightest = max(params.min_child_weight, 1 / UNIT) + min(params.reg_lambda, penalty)
         inexact = abs(params.reg_lambda - penalty) / lightest
         least = max(params.gamma, math.nextafter(LEAST_LOSS_CHANGE, 1.0))
@@ -225,13 +238,15 @@ class BoostingCriterion:
         least = self.params.min_child_weight
         return bool(count >= 2 and (H[0] >= 2 * least if len(H) == 1 else (least <= H).any()))
 
-    def leaf(self, sums: Ints) -> Floats:
-        """The value of a leaf with these sums (S,): (outputs,)."""
+    def leaf(self, sums: Ints, rows: Ints | None = None) -> Floats:
+        """The value of a leaf with these sums (S,) and records: (outputs,)."""
+        if self.of_records is not None and rows is not None:
+            return self.of_records(rows)
         return leaf_weights(sums, self.scale, self.params)
 
     def cover(self, sums: Ints) -> float:
         """XGBoost's cover: Σ_k H_k of the sampled records, added in the order of k."""
-        return float(np.cumsum(open_sums(sums, self.scale)[1])[-1])
+        return float(np.cumsum(open_sums(sums, self.scale)[1])[-1]) * self.unit
 
 
 @dataclass
@@ -255,7 +270,7 @@ class Monotone:
         """Gain of every candidate at a node, −∞ where it is not allowed: whole (3,) the node's sums."""
         scale, params, within = self.criterion.scale, self.criterion.params, self._within[node]
         left = candidates.lefts[:, : len(whole)]
-        changes = loss_changes(left[np.newaxis], whole[np.newaxis], scale, params, within)[0]
+        changes = loss_changes(left[np.newaxis], whole[np.newaxis], scale, params, within)[0] * self.criterion.unit
         left_weight = node_weights(left, scale, params, within)[:, 0]
         right_weight = node_weights(whole - left, scale, params, within)[:, 0]
         return np.where(candidates.refused(left_weight, right_weight), -np.inf, changes)

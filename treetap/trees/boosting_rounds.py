@@ -9,7 +9,7 @@ A label holder and the trainer on a joined table use the same class, which knows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +19,17 @@ from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees import metrics, sampling
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.job_params import REGRESSIONS
-from treetap.trees.loss import LARGEST_TARGET, Quantised, loss_for
+from treetap.trees.job_params import COX, REGRESSIONS
+from treetap.trees.loss import LARGEST_TARGET, QuantileError, Quantised, loss_for
 from treetap.trees.metrics import finite
+from treetap.trees.offsets import Offsets
 from treetap.trees.params import BoostingParams, ForestParams
 
 Labels = Array
 #: Sample weights (N,); None: all count alike.
 Weights = Floats | None
+#: Labels and weights of further records, and their offsets, if the training's have some.
+Evaluated = tuple[Labels, Weights, Offsets | None]
 #: The parts of the records, by the word before the names of their metrics.
 TRAIN, VALIDATION, EVAL = "train", "validation", "eval"
 
@@ -54,7 +57,8 @@ class BoostingRounds:
         loss: the objective.
         planned: the most trees.
         trees: the number of trees so far.
-        base_margin: (outputs,) the scores before the first tree.
+        base_margin: (outputs,) the scores before the first tree; a record's offset is added to it.
+        unit: the scale of h of the last derivatives.
         best_round: the round with the smallest loss on the last part of the records; None without early stopping.
         metrics: those after the last tree, if it ended a round.
         history: those of all rounds that this object has seen.
@@ -66,24 +70,27 @@ class BoostingRounds:
         classes: int,
         labels: Labels,
         weights: Weights = None,
-        evaluated: tuple[Labels, Weights] | None = None,
+        evaluated: Evaluated | None = None,
         start: Start | None = None,
+        offsets: Offsets | None = None,
     ) -> None:
-        """`labels`, `weights`: of the training's records (N,). `evaluated`: those of further records, if there are any.
+        """`labels`, `weights`, `offsets`: of the training's records (N,). `evaluated`: those of further records.
 
         `start`: that of a training that continues from a model, which has no further records.
 
         Raises:
             DataError: the weights do not fit the job.
         """
-        self._params, self.loss = params, loss_for(params.objective, classes)
+        self._params, self.loss = params, loss_for(params.objective, classes, params.to_dict())
         self.trees_per_round = params.trees_per_round(classes)
         self._width = params.outputs_per_tree(classes)
         self._count = len(labels)
         training = params.training_rows(len(labels)) if evaluated is None else np.ones(len(labels), dtype=bool)
         if weights is not None:
             check_weights(weights, labels, params, training)
-        self._labels, self._weights = (labels, weights) if evaluated is None else _joined(labels, weights, *evaluated)
+        self._labels, self._weights = (
+            (labels, weights) if evaluated is None else _joined(labels, weights, *evaluated[:2])
+        )
         n = len(self._labels)
         self._parts = {TRAIN: _padded(training, n), VALIDATION: _padded(~training, n)}
         if evaluated is not None:
@@ -91,14 +98,23 @@ class BoostingRounds:
         self.planned = params.n_estimators * self.trees_per_round
         if start is None:
             learned, weighing = self._of_part(TRAIN)
-            self.base_margin = self.loss.base_margin(params.base_score, learned, weighing)
+            before = None if offsets is None else offsets.take(np.flatnonzero(training))
+            begin = offsets is not None and offsets.begin
+            self.base_margin = (
+                np.zeros(self.loss.outputs)
+                if begin
+                else self.loss.base_margin(params.base_score, learned, weighing, before)
+            )
             self.trees, self._scores = 0, np.tile(self.base_margin, (n, 1))
+            added = [own.values for own in (offsets, evaluated and evaluated[2]) if own]
+            self._scores += np.concatenate(added)[:, None] if added else 0.0
         else:
             self.base_margin = start.base_margin
             self.trees, self._scores = start.trees, start.scores
             self.planned += start.trees
         self._round_scores = self._scores.copy()
         self._of_round: Quantised | None = None  # the derivatives that the trees of a round share
+        self.unit, self._sampled = 1.0, np.zeros(self._count, dtype=bool)
         self._watch = params.watch()
         self._best_scores: Floats | None = None  # those after the best round
         self.metrics: dict[str, float] = {}
@@ -129,14 +145,36 @@ class BoostingRounds:
         quantised = self._of_round
         if quantised is None:
             labels, weights = self._labels[:n], None if self._weights is None else self._weights[:n]
-            derivatives = self.loss.gradients(self._round_scores[:n], labels)
-            quantised = self.loss.quantise(*derivatives, params.factors(labels, weights))
+            scores, learned = self._round_scores[:n], self._parts[TRAIN][:n]
+            if self.loss.objective == COX:  # those set aside are at no risk
+                derivatives = np.zeros_like(scores), np.zeros_like(scores)
+                for all_of, own in zip(derivatives, self.loss.gradients(scores[learned], labels[learned]), strict=True):
+                    all_of[learned] = own
+            else:
+                derivatives = self.loss.gradients(scores, labels)
+            quantised = self.loss.quantise(*derivatives, params.factors(labels, weights), params.least_unit(n))
+            self.unit = quantised.unit
         self._of_round = quantised if self.trees_per_round > 1 else None
-        sampled = sampling.rows(params.seed, tree, n, params.subsample, eligible=self._parts[TRAIN][:n])
+        sampled = self._sampled = sampling.rows(params.seed, tree, n, params.subsample, eligible=self._parts[TRAIN][:n])
         one = np.ones((n, 1), dtype=np.int64)
         values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
         values[~sampled] = 0
         return values, quantised.scale, sampled
+
+    @property
+    def of_records(self) -> Callable[[Ints], Floats] | None:
+        """The value (1,) of a leaf by its records, of the tree whose derivatives were the last; None: by their sums."""
+        loss, rate = self.loss, self._params.learning_rate
+        if not isinstance(loss, QuantileError):
+            return None
+
+        def value(rows: Ints) -> Floats:
+            drawn = rows[rows < self._count]
+            drawn = drawn[self._sampled[drawn]]
+            weights = None if self._weights is None else self._weights[drawn]
+            return np.array([loss.quantile(self._labels[drawn] - self._round_scores[drawn, 0], weights) * rate])
+
+        return value
 
     def add(self, tree: Tree, values: Floats) -> None:
         """Add a finished tree's values (N, outputs); after a round, see whether it is the best one."""

@@ -221,7 +221,15 @@ def train(
         ]
         alone, values = withholding.grows_alone(index), with_zeros(values, total)
         tree = _begun(
-            values, BoostingCriterion(scale, params), params, bins, index, limit, noised or {}, least, alone=alone
+            values,
+            BoostingCriterion.of(scale, rounds.unit, params, rounds.of_records),
+            params,
+            bins,
+            index,
+            limit,
+            noised or {},
+            least,
+            alone=alone,
         )
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         rounds.add(finished, added)

@@ -12,8 +12,9 @@ and formulas are scikit-learn's:
                                              threshold}
     calibration                              for each class shown: ten bins of {low, high, records, mean, observed}
 
-and of a regression: version, objective, records, measures (rmse, mae, r2) and `residuals`, the quantiles of the label
-less the prediction. A figure that is not defined is null.
+and of a regression: version, objective, records, measures (those, mae, r2, and of counts and amounts deviance and d2)
+and `residuals`, the quantiles of the label less the prediction; of survival:cox its loss alone. A figure that is not
+defined is null.
 
 Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each
 against the rest. Where one is looked for, its curves are the only ones. Above `MOST_CLASSES` classes `confusion` is
@@ -23,14 +24,16 @@ null and, unless one is looked for, `roc` and `calibration` are empty.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.trees import metrics
-from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.job_params import COX, REGRESSIONS
+from treetap.trees.number_metrics import explained
 
 Json = dict[str, Any]
 Row = dict[str, float | int]
@@ -51,20 +54,29 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 def evaluate(
-    objective: str, prediction: Array, labels: Array, classes: Sequence[str], positive: str | None = None
+    objective: str,
+    prediction: Array,
+    labels: Array,
+    classes: Sequence[str],
+    positive: str | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
     """The document of N predictions.
 
     `prediction`: what `Ensemble.outcome` returns: (N,) probabilities of the second class for binary:logistic, (N, C)
     for multi:softprob and gini, (N,) values of a regression. `labels`: (N,) numbers of `classes`, or targets.
-    `classes`: their names; none for a regression. `positive`: the one that is looked for. N is at least 1.
+    `classes`: their names; none for a regression. `positive`: the one that is looked for. `options`: see
+    `metrics.evaluate`. N is at least 1.
     """
     predicted = np.asarray(prediction, dtype=np.float64)
-    measures = metrics.evaluate(objective, predicted, labels)
+    measures = metrics.evaluate(objective, predicted, labels, options=options)
     head: Json = {"version": VERSION, "objective": objective, "records": len(labels)}
     if objective in REGRESSIONS:
+        if objective == COX:  # its labels are no numbers to come near to
+            return {**head, "measures": metrics.finite(measures), "residuals": []}
         values, truth = predicted.reshape(-1), np.asarray(labels, dtype=np.float64)
         measures |= {"mae": float(np.mean(np.abs(values - truth))), "r2": r2(values, truth)}
+        measures |= explained(objective, values, truth, options)
         quantiles = zip(QUANTILES, np.quantile(truth - values, QUANTILES), strict=True)
         residuals = [{"share": share, "value": float(value)} for share, value in quantiles]
         return {**head, "measures": metrics.finite(measures), "residuals": residuals}

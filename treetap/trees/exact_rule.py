@@ -61,7 +61,9 @@ class SumBits(NamedTuple):
 def sum_bits(params: BoostingParams | ForestParams, outputs: int, records: int) -> SumBits:
     """Bits of the sums over so many draws of records, in trees with so many outputs, one output in boosting."""
     bounds = [*params.slot_bounds(outputs), 1]
-    return SumBits((records * bounds[0]).bit_length(), (records * bounds[outputs] + params.penalty).bit_length())
+    return SumBits(
+        (records * bounds[0]).bit_length(), (records * bounds[outputs] + params.largest_penalty(records)).bit_length()
+    )
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class ForestCriterion:
         pure = self.targets.criterion == "gini" and int(sums[:-1].max()) == int(sums[-1])
         return int(sums[-1]) >= 2 * self.params.min_samples_leaf and not pure
 
-    def leaf(self, sums: Ints) -> Floats:
+    def leaf(self, sums: Ints, _rows: Ints | None = None) -> Floats:
         """Class frequencies (C,) or the mean (1,) of the drawn records."""
         return self._means(sums) * self.targets.scale + self.targets.centre
 

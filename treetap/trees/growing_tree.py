@@ -501,7 +501,8 @@ class GrowingTree:
 
     def _leaves(self) -> tuple[Leaf, ...]:
         def value(leaf: int, sums: Ints) -> Floats:  # (outputs,)
-            return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)
+            own = self.monotone
+            return self._criterion.leaf(sums, self.rows[leaf]) if own is None else own.leaf(leaf, sums)
 
         return tuple(
             Leaf(leaf, tuple(map(float, value(leaf, self.sums[leaf][: self._width]))), self.cover(leaf))

@@ -14,8 +14,16 @@ from treetap.arrays import Array
 from treetap.errors import ConfigError, did_you_mean
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
+#: Objectives of numbers above zero, whose scores are logarithms.
+LOG_LINKED = ("count:poisson", "reg:gamma", "reg:tweedie")
+#: The objective of times to an event, whose loss is of all records together.
+COX = "survival:cox"
+#: Objectives of boosting.
+BOOSTED = (*OBJECTIVES, *LOG_LINKED, "reg:quantileerror", COX)
 #: Objectives whose labels are numbers, not classes.
-REGRESSIONS = ("reg:squarederror", "squared_error")
+REGRESSIONS = ("reg:squarederror", "squared_error", *BOOSTED[3:])
+#: Objectives whose second derivatives have no bound that is known before the training.
+UNBOUNDED = (*LOG_LINKED, COX)
 #: Objectives of two classes with one score, from which the probability of the second class follows.
 BINARY = ("binary:logistic",)
 
@@ -95,6 +103,11 @@ class JobParams(ABC):
     def regression(self) -> bool:
         """True if the labels are numbers."""
         return self.objective in REGRESSIONS
+
+    @property
+    def unbounded(self) -> bool:
+        """True if a record's second derivative may be any number."""
+        return self.objective in UNBOUNDED
 
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for each class of `multi:softprob`, otherwise one."""

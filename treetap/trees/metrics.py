@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from treetap.arrays import Array
 from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.number_metrics import mean, of_numbers
 
 # Probabilities are kept this far from 0 and 1 before a logarithm (double precision's unit, as scikit-learn does).
 _CLIP = float(np.finfo(np.float64).eps)
@@ -93,7 +96,7 @@ def _distance(of_class: _Weights | None) -> float:
 
 def accuracy(predicted: Array, labels: Array, weights: Array | None = None) -> float:
     """Share of equal entries of two (N,) arrays of class numbers."""
-    return _mean(np.asarray(predicted) == np.asarray(labels), weights)
+    return mean(np.asarray(predicted) == np.asarray(labels), weights)
 
 
 def logloss(probability: Array, labels: Array, weights: Array | None = None) -> float:
@@ -104,19 +107,7 @@ def logloss(probability: Array, labels: Array, weights: Array | None = None) -> 
     chance = np.clip(np.asarray(probability, dtype=np.float64), _CLIP, 1.0 - _CLIP)
     truth = np.asarray(labels).astype(np.int64)
     given = np.where(truth == 1, chance, 1.0 - chance) if chance.ndim == 1 else chance[np.arange(len(truth)), truth]
-    return -_mean(np.log(given), weights)
-
-
-def rmse(predicted: Array, labels: Array, weights: Array | None = None) -> float:
-    """Root of the mean squared difference of two (N,) arrays."""
-    return float(np.sqrt(_mean((np.asarray(predicted) - np.asarray(labels)) ** 2, weights)))
-
-
-def _mean(values: Array, weights: Array | None) -> float:
-    """The mean of values (N,); NaN if no record has a weight."""
-    if weights is None:
-        return float(np.mean(values))
-    return float(np.average(values, weights=weights)) if np.any(weights) else float("nan")
+    return -mean(np.log(given), weights)
 
 
 def macro_auc(probability: Array, labels: Array, weights: Array | None = None) -> float:
@@ -126,17 +117,22 @@ def macro_auc(probability: Array, labels: Array, weights: Array | None = None) -
     return float(np.mean(known)) if known else float("nan")
 
 
-def evaluate(objective: str, prediction: Array, labels: Array, weights: Array | None = None) -> dict[str, float]:
-    """The measures that fit an objective.
+def evaluate(
+    objective: str,
+    prediction: Array,
+    labels: Array,
+    weights: Array | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, float]:
+    """The measures that fit an objective; `options`: the parameters of the training, by name.
 
     `prediction` is what `Ensemble.outcome` returns: (N,) probabilities for binary:logistic, (N, C) for multi:softprob
-    and gini, (N,) values for reg:squarederror and squared_error. Binary: auc, ks, accuracy (threshold ½), logloss.
-    Multi: accuracy, logloss, auc (macro, one versus rest). Regression: rmse. A forest for two classes has the binary
-    ones.
+    and gini, (N,) values of numbers. Binary: auc, ks, accuracy (threshold ½), logloss. Multi: accuracy, logloss, auc
+    (macro, one versus rest). Numbers: `number_metrics`. A forest for two classes has the binary ones.
     """
     predicted = np.asarray(prediction, dtype=np.float64)
     if objective in REGRESSIONS:
-        return {"rmse": rmse(predicted.reshape(-1), labels, weights)}
+        return of_numbers(objective, predicted.reshape(-1), labels, weights, options)
     if objective == "gini" and predicted.shape[1] == 2:
         predicted = predicted[:, 1]
     elif objective in ("multi:softprob", "gini"):
@@ -155,9 +151,15 @@ def evaluate(objective: str, prediction: Array, labels: Array, weights: Array | 
     }
 
 
-def watched(objective: str, prediction: Array, labels: Array, weights: Array | None = None) -> float:
+def watched(
+    objective: str,
+    prediction: Array,
+    labels: Array,
+    weights: Array | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> float:
     """The loss that early stopping watches, lower is better: XGBoost's default metric of the objective."""
     predicted = np.asarray(prediction, dtype=np.float64)
     if objective in REGRESSIONS:
-        return rmse(predicted.reshape(-1), labels, weights)
+        return next(iter(of_numbers(objective, predicted.reshape(-1), labels, weights, options).values()))
     return logloss(predicted, labels, weights)

@@ -121,4 +121,4 @@ def fair_changes(changes: Floats, left: Ints, parent: Ints, criterion: BoostingC
     for k in range(outputs):
         sides = (1.0 / (np.maximum(side[..., k], D_h[k]) + criterion.params.reg_lambda) for side in (H_L, H_R))
         handicap = handicap + HANDICAP * (D_g[k] * D_g[k]) * sum(sides)
-    return np.where(allowed, changes - handicap, -np.inf)
+    return np.where(allowed, changes - handicap * criterion.unit, -np.inf)

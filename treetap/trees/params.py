@@ -20,7 +20,8 @@ from treetap.trees import sampling
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
 from treetap.trees.job_params import (
     BINARY,
-    OBJECTIVES,
+    BOOSTED,
+    UNBOUNDED,
     EarlyStoppingParams,
     JobParams,
     Range,
@@ -28,7 +29,7 @@ from treetap.trees.job_params import (
     not_a_switch,
     out_of_range,
 )
-from treetap.trees.loss import UNIT, record_bounds
+from treetap.trees.loss import UNIT, largest_step, record_bounds
 
 #: Greatest depth of trees that are padded: a full tree of it has 2,048 leaves.
 MOST_PADDED_DEPTH = 11
@@ -156,16 +157,17 @@ _BOOSTING_RANGES = {
     "learning_rate": Range(0, 1, open_low=True),
     "reg_lambda": _NOT_NEGATIVE,
     "reg_alpha": _NOT_NEGATIVE,
-    "max_delta_step": _NOT_NEGATIVE,
     "gamma": _NOT_NEGATIVE,
     "min_child_weight": _NOT_NEGATIVE,
     "scale_pos_weight": _NOT_NEGATIVE,
     "max_sample_weight": Range(0, _LARGEST, open_low=True),
     "max_leaves": Range(0, 2**20, integer=True),
+    "tweedie_variance_power": Range(1, 2, open_low=True, open_high=True),
+    "quantile_alpha": Range(0, 1, open_low=True, open_high=True),
     "max_cat_to_onehot": Range(1, 1_000_000, integer=True),
     "max_cat_threshold": Range(1, 1_000_000, integer=True),
 }
-_BOOSTING_CHOICES = {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES, "grow_policy": GROW_POLICIES}
+_BOOSTING_CHOICES = {"objective": BOOSTED, "multi_strategy": MULTI_STRATEGIES, "grow_policy": GROW_POLICIES}
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,9 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
     round of `one_output_per_tree` with C classes grows C trees. `max_delta_step` 0 is no bound, nor is `max_leaves` 0.
     `missing` is the value that means missing besides NaN. `base_score` None is 0.5 for the classifiers and the mean
-    training label for squared error (XGBoost 2 and later estimates it for all three). A record's g and h are multiplied
-    by its sample weight, at most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
+    training label for numbers (XGBoost 2 and later estimates it for the classifiers too). A record's g and h are
+    multiplied by its sample weight, at most `max_sample_weight`, and for the second of two classes by
+    `scale_pos_weight`.
     A column of fewer than `max_cat_to_onehot` categories is split one against the rest, others by partitions, of which
     `max_cat_threshold` bounds one side.
     """
@@ -190,8 +193,8 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """λ, the L2 penalty of leaf weights."""
     reg_alpha: float = 0.0
     """α, the L1 penalty of leaf weights."""
-    max_delta_step: float = 0.0
-    """Largest size of a leaf's weight before the learning rate; 0: no bound."""
+    max_delta_step: float | None = None
+    """Largest size of a leaf's weight before the learning rate; 0: no bound. By default 0.7 of counts, else 0."""
     gamma: float = 0.0
     """Least loss change of a split."""
     min_child_weight: float = 1.0
@@ -203,13 +206,18 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     multi_strategy: str = "one_output_per_tree"
     """Several classes: a tree for each in every round, or one with a weight for each class in a leaf."""
     base_score: float | None = None
-    """The score before the first tree, of two classes above 0 and below 1; by default 0.5, of numbers their mean."""
+    """The prediction before the first tree, of two classes above 0 and below 1; by default 0.5, of numbers their mean.
+    """
     max_cat_to_onehot: int = 4
     """A column of fewer categories is split one against the rest, others by partitions."""
     max_cat_threshold: int = 64
     """The categories on one side of a partition are fewer than this."""
     max_leaves: int = 0
     """Most leaves of a tree; 0: no limit."""
+    tweedie_variance_power: float = 1.5
+    """Of reg:tweedie: the variance grows with the mean to this power, from counts near 1 to amounts near 2."""
+    quantile_alpha: float = 0.5
+    """Of reg:quantileerror: the share of records whose label the prediction exceeds; 0.5: the median."""
     grow_policy: str = GROW_POLICIES[0]
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
 
@@ -221,8 +229,10 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     def fewest_drawn(self) -> FewestDrawn:
         """By `min_child_weight` and the largest h of a record; a tree of several outputs asks it of one of them alone.
 
-        See `boosting_criterion`: rules of `loss_changes` and `may_split`.
+        See `boosting_criterion`: rules of `loss_changes` and `may_split`. An h without a bound says nothing.
         """
+        if self.unbounded:
+            return FewestDrawn(1, 2)
         largest = record_bounds(self.objective, self.largest_factor)[1] / UNIT
         records = self.min_child_weight / largest * (1 - 1e-9)  # sums of floats may be rounded up
         if self.outputs_per_tree(2) > 1:
@@ -230,9 +240,27 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         return FewestDrawn(max(1, math.ceil(records)), max(2, math.ceil(2 * records)))
 
     @property
+    def largest_step(self) -> float:
+        """δ: `max_delta_step`, or XGBoost's default."""
+        return largest_step(self.objective, self.max_delta_step)
+
+    def in_units(self, unit: float) -> BoostingParams:
+        """The parameters for H and G divided by a power of two, which rounds nothing."""
+        lighter = {name: getattr(self, name) / unit for name in ("reg_lambda", "reg_alpha", "min_child_weight")}
+        return self if unit == 1 else replace(self, **lighter)
+
+    def least_unit(self, records: int) -> float:
+        """The least scale of h: λ′ is then no larger than sums of so many records may be, which is public."""
+        return self.reg_lambda / records
+
+    @property
     def penalty(self) -> int:
         """λ in units of 2^-32, at least one of them: λ′ of `treetap.trees.exact_rule`."""
         return max(1, round(self.reg_lambda * UNIT))
+
+    def largest_penalty(self, records: int) -> int:
+        """The largest λ′ of a tree over so many records, whatever the scale of its h."""
+        return records * UNIT if self.unbounded else self.penalty
 
     @property
     def lightest_side(self) -> int:
@@ -252,12 +280,15 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     def faults(self) -> list[str]:
         ranges = dict(_BOOSTING_RANGES)
         if self.base_score is not None:
-            logistic = self.objective in BINARY
-            ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
+            of = {**dict.fromkeys(BINARY, Range(0, 1, open_low=True, open_high=True)),
+                  **dict.fromkeys(UNBOUNDED, Range(0, _LARGEST, open_low=True))}  # fmt: skip
+            ranges["base_score"] = of.get(self.objective, _ANY)
+        if self.max_delta_step is not None:
+            ranges["max_delta_step"] = _NOT_NEGATIVE
         wrong = not_a_choice(self, _BOOSTING_CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
         wrong += out_of_range(self, in_order) + self.bad_stopping() + self.common_faults()
-        if self.objective in OBJECTIVES and self.objective not in BINARY and self.scale_pos_weight != 1:
+        if self.objective in BOOSTED and self.objective not in BINARY and self.scale_pos_weight != 1:
             wrong.append(
                 f"scale_pos_weight multiplies the second of two classes, and {self.objective} has none: leave it out, "
                 "or give records weights"
@@ -346,6 +377,9 @@ class ForestParams(TreeParams):
     def penalty(self) -> int:
         """As in boosting; means have none."""
         return 0
+
+    def largest_penalty(self, _records: int) -> int:
+        return self.penalty
 
     @property
     def lightest_side(self) -> int:

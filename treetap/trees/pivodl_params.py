@@ -67,7 +67,7 @@ class PivodlParams(TreeParams):
     #: weight by `clip`, before its noise.
     min_child_weight: ClassVar[float] = 0.0
     reg_alpha: ClassVar[float] = 0.0
-    max_delta_step: ClassVar[float] = 0.0
+    largest_step: ClassVar[float] = 0.0
     n_estimators: int = 5
     """Trees."""
     max_depth: int = 3

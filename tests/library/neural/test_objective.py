@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from treetap.errors import DataError  # noqa: E402
 from treetap.neural.params import SplitnnParams  # noqa: E402
 from treetap.neural.sides import Objective  # noqa: E402
-from treetap.trees.metrics import rmse  # noqa: E402
+from treetap.trees.number_metrics import rmse  # noqa: E402
 
 pytestmark = pytest.mark.second_tier
 

@@ -23,6 +23,10 @@ SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "m
         "max_cat_threshold")  # fmt: skip
 
 
+#: Parameters of one objective alone.
+OPTIONS = {"reg:tweedie": ("tweedie_variance_power",), "reg:quantileerror": ("quantile_alpha",)}
+
+
 def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
     """All columns' bin numbers side by side, NaN for missing: what xgboost is trained on."""
     blocks = []
@@ -49,6 +53,8 @@ def boosted(
     settings = {name: getattr(params, name) for name in SAME if getattr(params, name) is not None}
     settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
     settings |= {"num_class": classes} if params.objective == "multi:softprob" else {}
+    own = OPTIONS.get(params.objective, ())
+    settings |= {name: getattr(params, name) for name in own}
     settings |= {"scale_pos_weight": params.scale_pos_weight} if params.objective == "binary:logistic" else {}
     settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
     booster = xgb.train(settings, data, params.n_estimators, xgb_model=base)

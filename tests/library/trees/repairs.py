@@ -153,8 +153,8 @@ def _naive_boosting(
     per_round, done = params.trees_per_round(model.classes), []
     for first in range(0, len(before), per_round):
         noisy, clean = ([float(y) for y in labels] for labels in (model.noisy, model.clean))
-        of_noisy, _, _ = _derivatives(params.objective, scores, noisy, factors_of(params, noisy, [1.0] * n))
-        of_clean, h, scale = _derivatives(params.objective, scores, clean, factors_of(params, clean, [1.0] * n))
+        of_noisy, *_ = _derivatives(params, scores, noisy, factors_of(params, noisy, [1.0] * n))
+        of_clean, h, scale, _ = _derivatives(params, scores, clean, factors_of(params, clean, [1.0] * n))
         any_graft, finished = False, []
         for t in range(first, first + per_round):
             tree = before[t]

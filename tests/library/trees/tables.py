@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.oracle import COX, LOGARITHMIC, QUANTILE
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.params import BoostingParams
 
@@ -54,8 +55,17 @@ def signal(parties: Parties, seed: int) -> npt.NDArray[np.float64]:
 
 def labels_for(objective: str, value: npt.NDArray[np.float64], classes: int) -> npt.NDArray[Any]:
     """Labels of the objective made from a continuous signal."""
-    if objective == "reg:squarederror":
+    if objective in ("reg:squarederror", QUANTILE):
         return 3.0 * value + 7.0
+    if objective == COX:
+        times = np.random.default_rng(len(value) + 1).exponential(np.exp(-value / 2.0))
+        return np.where(np.arange(len(value)) % 3 == 0, -times, times)
+    if objective in LOGARITHMIC:
+        means = np.exp(value / 2.0)
+        if objective == "reg:gamma":
+            return means
+        draw = np.random.default_rng(len(value) + 1)  # no whole numbers, of which many records would have the same
+        return draw.poisson(means) * draw.uniform(0.5, 1.5, len(value)) + draw.uniform(0.0, 0.1, len(value))
     edges = np.quantile(value, np.linspace(0, 1, classes + 1)[1:-1])
     return np.searchsorted(edges, value)
 
@@ -117,6 +127,7 @@ def cases() -> list[Case]:
     kinds = [
         ("binary:logistic", "one_output_per_tree", 2),
         ("reg:squarederror", "one_output_per_tree", 2),
+        *((objective, "one_output_per_tree", 2) for objective in (*LOGARITHMIC, QUANTILE, COX)),
         ("multi:softprob", "one_output_per_tree", 3),
         ("multi:softprob", "multi_output_tree", 4),
     ]

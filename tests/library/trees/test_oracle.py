@@ -120,7 +120,7 @@ def test_the_oracle_watches_the_same_loss_of_certain_scores(objective: str) -> N
     for size in (1.0, 30.0, 36.0, 40.0, 1000.0, 1e9):
         for label in range(max(outputs, 2)):
             for score in ([size], [-size]) if outputs == 1 else ([size, 0.0, -size], [0.0, -size, 0.0]):
-                expected = _watched(objective, [score], [float(label)], [1.0])
+                expected = _watched(BoostingParams(objective=objective), [score], [float(label)], [1.0])
                 found = loss.watched(np.array([score]), np.array([label]))
                 assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
                 assert math.isfinite(found)

@@ -40,6 +40,10 @@ NAN = float("nan")
 KINDS = [
     ("binary:logistic", "one_output_per_tree", 2),
     ("reg:squarederror", "one_output_per_tree", 2),
+    ("count:poisson", "one_output_per_tree", 2),
+    ("reg:gamma", "one_output_per_tree", 2),
+    ("reg:tweedie", "one_output_per_tree", 2),
+    ("survival:cox", "one_output_per_tree", 2),
     ("multi:softprob", "one_output_per_tree", 3),
     ("multi:softprob", "multi_output_tree", 3),
 ]

@@ -407,7 +407,7 @@ _HIST = "there is one way to grow trees, that of tree_method = 'hist' on each pa
 _COLUMNS = "each party draws its columns once for a tree, by colsample_bytree"
 _TYPES = "which columns are numbers, dates or categories follows from each party's table and its `encode`"
 _RANKING = "ranking is not offered"
-_SURVIVAL = "survival analysis is not offered"
+_SURVIVAL = "use 'survival:cox' for times of events, of which censored ones are negative"
 _STORAGE = "is about the memory of XGBoost's own histograms"
 
 #: What other files and tables have → where.
@@ -416,6 +416,7 @@ ELSEWHERE = {
     **dict.fromkeys(("enable_categorical", "feature_types"), _TYPES),
     "monotone_constraints": "each party names its own columns in its table's settings; in an experiment, in [data]",
     "sample_weight": "the label holder's table names the column, as `weight`; in an experiment, [data]",
+    "base_margin": "the label holder's table names the column",
 }
 #: Parameters that are not offered → why.
 NOT_OFFERED = {
@@ -430,11 +431,11 @@ NOT_OFFERED = {
     **dict.fromkeys(("lambdarank_score_normalization", "lambdarank_unbiased", "lambdarank_bias_norm"), _RANKING),
     **dict.fromkeys(("ndcg_exp_gain",), _RANKING),
     **dict.fromkeys(("aft_loss_distribution", "aft_loss_distribution_scale"), _SURVIVAL),
-    **dict.fromkeys(("tweedie_variance_power", "huber_slope", "quantile_alpha"), "its objective is not offered"),
+    "huber_slope": "its objective is not offered",
     "booster": "trees are what is grown, as with booster = 'gbtree'",
     "callbacks": "a job is a file, and calls nothing",
     "disable_default_eval_metric": "metrics follow from the objective",
-    "eval_metric": "metrics follow from the objective: the best round has the least log loss, or RMSE of numbers",
+    "eval_metric": "metrics follow from the objective: the best round has the least of XGBoost's default metric",
     "feature_weights": "columns of a party are drawn with equal chances",
     "importance_type": "reports have `weight`, `gain` and `cover`",
     "interaction_constraints": "the label holder, who chooses splits, does not know at which columns others split",
@@ -447,8 +448,6 @@ NOT_OFFERED = {
     "verbosity": "what a process logs is its option --log-level",
 }
 
-_UNBOUNDED = "its gradients have no bound, which sums of fixed-point numbers under encryption need"
-_REFITTED = "its leaves are quantiles of residuals, which sums of gradients do not give"
 #: Values that are not offered → why, or what to write.
 _OBJECTIVES = {
     "reg:linear": "write 'reg:squarederror', its name since XGBoost 0.83",
@@ -456,10 +455,9 @@ _OBJECTIVES = {
     "binary:logitraw": "write 'binary:logistic': predictions have its margin too, in the column `score`",
     "binary:hinge": "write 'binary:logistic': predictions name the class too",
     "multi:softmax": "write 'multi:softprob': predictions name the most probable class too",
-    **dict.fromkeys(("reg:squaredlogerror", "count:poisson", "reg:gamma", "reg:tweedie"), _UNBOUNDED),
-    **dict.fromkeys(("reg:absoluteerror", "reg:quantileerror"), _REFITTED),
-    "reg:pseudohubererror": "squared error is the one loss of numbers",
-    **dict.fromkeys(("survival:cox", "survival:aft"), _SURVIVAL),
+    "reg:squaredlogerror": "use 'reg:squarederror' of logarithms, or 'reg:gamma' for amounts",
+    **dict.fromkeys(("reg:absoluteerror", "reg:pseudohubererror"), "use 'reg:quantileerror' for the median"),
+    "survival:aft": _SURVIVAL,
     **dict.fromkeys(("rank:ndcg", "rank:map", "rank:pairwise"), _RANKING),
 }
 
