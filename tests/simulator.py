@@ -196,7 +196,7 @@ class Federation:
     """Parties and a coordinator on one virtual network; made inside `run`, it is closed at its end.
 
     `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, or all do whose names begin
-    with `key`; `y` is the label, `w` the weight.
+    with `key`; `y` is the label, `w` the weight, `exposure` and `margins` offsets.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
     computes for it, `cluster`: what sums shards of words; `defences`, `constraints`, `cuts`, `keys` (an `id` of several
@@ -472,9 +472,13 @@ class Federation:
             path.write_bytes(_file_of(table))
             label = "y" if "y" in table.column_names else None
             weight = "w" if "w" in table.column_names else None
-            others = [name for name in table.column_names if name not in (*columns, label, weight)]
+            offsets = {"exposure": "exposure", "base_margin": "margins"}
+            offsets = {key: name for key, name in offsets.items() if name in table.column_names}
+            beside = (*columns, label, weight, *offsets.values())
+            others = [name for name in table.column_names if name not in beside]
             ids = [name for name in others if name.startswith("key")] or next(iter(others), "id")
             given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant, "weight": weight}
+            given |= offsets
             given |= {"monotone_constraints": self.constraints.get(name, {}), "cuts": self.cuts.get(name, {})}
             given["normalise"] = self.normalise.get(name, [])
             own_ids = self.keys.get(name, ids)

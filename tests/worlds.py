@@ -18,7 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.forest.oracle import forest_train
-from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
+from tests.oracle import (
+    COX,
+    LOGARITHMIC,
+    QUANTILE,
+    OracleLeaf,
+    OracleModel,
+    OracleSplit,
+    OracleTree,
+    oracle_predict,
+    oracle_train,
+)
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -53,6 +63,9 @@ class World:
     classes: int
     owners: Rows | None = None
     weights: Floats | None = None
+    #: What scores begin with: exposures and base margins of the records and of the new ones.
+    exposure: Floats | None = None
+    margins: Floats | None = None
     #: (party, column) → the number of categories, which the blocks have by their codes and the tables as text.
     categories: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
@@ -78,7 +91,16 @@ class World:
             return forest_train(self.parties, list(self.y), params, self.classes, fewest=fewest)
         weights = None if self.weights is None else list(self.weights)
         more: dict[str, Any] = {"weights": weights, "categories": self.categories, "fewest": fewest}
+        n = len(self.y)
+        given = {"exposure": self.exposure, "margins": self.margins}
+        more |= {key: values[:n].tolist() for key, values in given.items() if values is not None}
         return oracle_train(self.parties, list(self.y), params, self.classes, **more)
+
+    @property
+    def begins(self) -> Floats:
+        """What is added to the scores of the records, and of the new ones behind them."""
+        margins = np.zeros(len(self.y) + len(self.new[0])) if self.margins is None else self.margins
+        return margins if self.exposure is None else margins + np.log(self.exposure)
 
     def members(self, tree: OracleTree) -> dict[int, Rows]:
         """The records, sampled or not, of every node of an oracle's tree."""
@@ -120,8 +142,14 @@ def world(
     if zeros:
         x[rng.random(x.shape) < zeros] = 0.0
     truth = x @ rng.normal(size=x.shape[1]) + 0.5 * np.sign(x[:, 0] * x[:, -1])
-    if objective == "reg:squarederror":
+    if objective in ("reg:squarederror", QUANTILE):
         y: npt.NDArray[Any] = 10 * truth + rng.normal(size=n + fresh)
+    elif objective == COX:  # by days, of which many are the same
+        times = np.ceil(10 * rng.exponential(np.exp(-truth / 3)))
+        y = np.where(rng.random(n + fresh) < 0.4, -times, times)
+    elif objective in LOGARITHMIC:
+        means = np.exp(truth / 3)
+        y = {"count:poisson": rng.poisson(means), "reg:gamma": means}.get(objective, rng.poisson(means) * means)
     elif objective == "multi:softprob":
         noisy = truth + 0.3 * rng.normal(size=n + fresh)
         y = np.digitize(noisy, np.quantile(truth, np.arange(1, classes) / classes))
@@ -158,6 +186,22 @@ def weighted(here: World, weights: Floats) -> World:
     cells = pa.array([of[i] for i in content["train"].column("id").to_pylist()], type=pa.float64())
     tables = {**here.tables, name: (columns, {**content, "train": content["train"].append_column("w", cells)})}
     return replace(here, tables=tables, weights=weights)
+
+
+def begun(here: World, *, exposure: bool = True, margins: bool = False, seed: int = 0) -> World:
+    """The same world, whose label holder has columns of exposures or of base margins in all tables."""
+    rng, n = np.random.default_rng(seed), len(here.y) + len(here.new[0])
+    given = {"exposure": rng.uniform(0.1, 3.0, n)} if exposure else {}
+    given |= {"margins": rng.normal(size=n)} if margins else {}
+    name = next(iter(here.tables))
+    columns, content = here.tables[name]
+    for key, values in given.items():
+        of = {f"r{i:05d}": value for i, value in enumerate(values.tolist())}
+        content = {
+            table: rows.append_column(key, pa.array([of[i] for i in rows.column("id").to_pylist()], type=pa.float64()))
+            for table, rows in content.items()
+        }
+    return replace(here, tables={**here.tables, name: (columns, content)}, **given)
 
 
 def spread(here: World, owners: Sequence[int] | Rows) -> World:
@@ -283,14 +327,19 @@ def assert_oracles_model(states: dict[str, Path], oracle: OracleModel, job: str 
 
 
 def assert_oracles_scores(
-    path: str, oracle: OracleModel, parties: list[tuple[str, Floats]], first: int, within: float | Floats = 1e-9
+    path: str,
+    oracle: OracleModel,
+    parties: list[tuple[str, Floats]],
+    first: int,
+    within: float | Floats = 1e-9,
+    begins: float | Floats = 0.0,
 ) -> None:
     """A file of predictions holds the oracle's scores of the records r00000+first…, in order of ids.
 
-    `within`: the largest difference, of all or of each output.
+    `within`: the largest difference, of all or of each output. `begins`: what is added to the score of each record.
     """
     table = pq.read_table(path)
-    expected = np.array(oracle_predict(oracle, parties))
+    expected = np.array(oracle_predict(oracle, parties)) + np.reshape(begins, (-1, 1))
     assert table.column("id").to_pylist() == [f"r{first + i:05d}" for i in range(len(expected))]
     names = [name for name in table.column_names if name.startswith("score")]
     scores = np.column_stack([table.column(name).to_numpy() for name in names])

@@ -85,7 +85,8 @@ class LabelHolder:
         try:
             start = await self._job.start()
             state = resumed(
-                BoostingRounds(self._params, classes, values, weights, evaluated, start), self._context.store
+                BoostingRounds(self._params, classes, values, weights, evaluated, start, data.table.offsets),
+                self._context.store,
             )
         except DataError as failure:
             raise failure.at(self._context.party) from None
@@ -120,7 +121,7 @@ class LabelHolder:
             encrypted = summed.values[:, :-1] if self._shared else summed.values  # where a weight counts records
             await self._encrypted.begin(t, self._job.encrypted(encrypted, sampled), rows, parties)
         columns = self._job.split_table.columns_of_tree(t, self._params, permuted=False)
-        criterion = BoostingCriterion(scale, self._params)
+        criterion = BoostingCriterion.of(scale, state.unit, self._params, state.of_records)
         return await self._growth.plant(
             t, summed, criterion, columns, state, rules=self._params.expansion, subtract=True
         )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import NoReturn
 
 from treetap.errors import ConfigError, Refused
+from treetap.names import OFFSETS
 from treetap.party.defences.clean_labels import LabelRules, Use
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
@@ -49,6 +50,7 @@ def check_own(
         Feature.MONOTONE: own is not None and bool(own.directions),
         Feature.CUTS: own is not None and bool(own.cuts),
         Feature.WEIGHT: any(table.weight is not None for table in tables),
+        **{Feature(key): labelled and any(key in table.offsets for table in tables) for key in OFFSETS},
         Feature.NO_COLUMNS: own is None or not own.columns,
     }
     used = features_of(spec) | {feature for feature, has in of_tables.items() if has}

@@ -200,7 +200,8 @@ class Attributions(EntrySums):
     ) -> None:
         """Write the file; see `write_attributions`."""
         classes = typed(self._opened.classes, self._opened.class_type)
-        write_attributions(path, ids, parts, self._expected, self.players, self._parties, classes)
+        alike = self._opened.aligned.offsets is None
+        write_attributions(path, ids, parts, self._expected, self.players, self._parties, classes, expected_alike=alike)
 
 
 def write_attributions(
@@ -211,8 +212,12 @@ def write_attributions(
     players: Sequence[str],
     parties: Collection[str],
     classes: pa.Array,
+    *,
+    expected_alike: bool = True,
 ) -> None:
     """Write, part by part, ids (n,), scores (n, outputs) and values (n, players, outputs); `expected` (outputs,).
+
+    `expected_alike`: of all records, and not with an offset of each.
 
     A row per record, or per record and class if a score has several columns: `id_columns`, perhaps `class`,
     `score`, `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
@@ -228,7 +233,9 @@ def write_attributions(
             columns: list[Any] = [own.take(again) for own in ids]
             if outputs > 1:
                 columns.append(classes.take(pa.array(np.tile(np.arange(outputs), n))))
-            columns += [scores.ravel(), np.tile(expected, n)]
+            # where scores begin with a column of the record, the expected one does
+            begins = np.tile(expected, n) if expected_alike else (scores - values.sum(axis=1)).ravel()
+            columns += [scores.ravel(), begins]
             columns += [values[:, place].ravel() for place in range(len(players))]
             writer.write_table(pa.table(columns, schema=schema))
 

@@ -189,6 +189,8 @@ class FirstTrees(Rule):
         if params.base_score is not None and params.base_score != before:
             faults.append("base_score is the base model's; leave it out")
         faults += params.continuation_faults(manifest["params"])
+        if manifest.get("offsets"):
+            faults.append("its scores begin with base_margin or exposure, and those of further trees would not")
         if VALUES in manifest:
             faults.append("its values are repaired, and later trees would fit the residuals of others")
         return faults

@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError, did_you_mean, visible
 from treetap.party.prediction.opened_model import BesideValues, OpenedModel
 from treetap.party.runtime.context import Rows
 from treetap.tables.categories import Category, encoded
+from treetap.tables.label_columns import offsets_of
 from treetap.tables.reading import Floats
 from treetap.wire.v2 import serving_pb2
 
@@ -52,7 +54,7 @@ class Applicants:
     def begin(self) -> None:
         """Have the values of new records too, once those of the common ones are there."""
         self._next = len(self._opened.alignment.records)
-        self._opened.values = BesideValues(self._opened.values, self._next, self.block)
+        self._opened.values, self._opened.new = BesideValues(self._opened.values, self._next, self.block), self.block
 
     def take(self, records: Rows) -> None:
         """Begin a block of these records."""
@@ -94,7 +96,10 @@ class Applicants:
 
 
 def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats | str:
-    """The features (d,) of a record by the model's description of its columns, or what is wrong with its fields."""
+    """The features (d,) of a record by the model's description of its columns, or what is wrong with its fields.
+
+    Behind them is the record's offset, if the model's scores begin with one.
+    """
     try:
         return _encoded(manifest, {field.column: field for field in record.fields}, len(record.fields))
     except DataError as fault:
@@ -102,7 +107,9 @@ def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats
 
 
 def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnField], fields: int) -> Floats:
-    here, columns, categories = Path("fields"), manifest["source_columns"], manifest["categories"]
+    here, features, categories = Path("fields"), manifest["source_columns"], manifest["categories"]
+    begins = manifest.get("offsets", {})
+    columns = [*features, *begins.values()]
     if strange := [name for name in given if name not in columns]:
         known = did_you_mean(strange[0], columns)
         raise DataError(f"{here}: column {visible(strange[0])!r} is none of the model's{known}")
@@ -117,7 +124,9 @@ def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnFie
             raise DataError(f"{here}: column {name!r} holds a text, and a number is wanted")
         cells[name] = pa.chunked_array([pa.array([getattr(given[name], kind) if kind else None])])
     trained = {name: Category.from_dict(category) for name, category in categories.items()}
-    made = encoded(here, cells, 1, None, trained, manifest["missing"])
+    offset = offsets_of(here, begins, cells).values
+    made = encoded(here, {name: cells[name] for name in features}, 1, None, trained, manifest["missing"])
     if unknown := [name for name, seen in made.seen.items() if seen.unknown]:
         raise DataError(f"{here}: column {unknown[0]!r} has a category that the training had not")
-    return made.values[0, [made.names.index(name) for name in manifest["columns"]]]
+    own = made.values[0, [made.names.index(name) for name in manifest["columns"]]]
+    return np.append(own, offset) if begins else own

@@ -67,7 +67,8 @@ class EvaluatedPrediction:
                 f"evaluate: the configuration names no label column for table {self._opening.table!r}; write label = "
                 f"COLUMN there, or leave evaluate out"
             ).at(self._config.name)
-        own = named.model_copy(update={"columns": [], "encode": None, "drop_constant": False, "weight": None})
+        unread: dict[str, Any] = {"columns": [], "encode": None, "drop_constant": False, "weight": None}
+        own = named.without_offsets.model_copy(update=unread)
         table = await load_table(self._context, own, with_label=True, missing=None, categories={})
         try:
             labels = read_some(table, named.label, opened.objective, opened.classes, self._rules, public=False).for_use(
@@ -129,7 +130,7 @@ class EvaluatedPrediction:
             "table": self._opening.table,
             "without_label": len(known) - len(labelled),
             "guessed": float(scored.rows("guessed", labelled).mean()),
-            **evaluate(opened.objective, outcome, labels.values, classes),
+            **evaluate(opened.objective, outcome, labels.values, classes, options=opened.manifest["params"]),
         }
 
 
@@ -201,7 +202,8 @@ class BatchPrediction:
         `further`: their explanations, arrays with a row per record. All are on disk before the step ends.
         """
         if not self._again:
-            self._scored.add(self._opened.alignment.records[rows], scores, imputed, further)
+            begun = self._opened.begun(rows, scores)
+            self._scored.add(self._opened.alignment.records[rows], begun, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 

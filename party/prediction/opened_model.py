@@ -200,6 +200,8 @@ class OpenedModel:
     #: has its reference value: of the label holder these, and by feature party the records (N,) that it lacks, or None.
     ways: int = 1
     columns: Sequence[serving_pb2.Reason] = ()
+    #: New records by their places behind the common ones: id and features, behind which is the record's offset.
+    new: Mapping[int, tuple[str, npt.NDArray[np.float64]]] = MappingProxyType({})
     lacks: Mapping[str, npt.NDArray[np.bool_] | None] = MappingProxyType({})
 
     def __init__(self, job: PredictionJob, sizes: JobSizes) -> None:
@@ -268,7 +270,14 @@ class OpenedModel:
                 f"table {self._opening.table!r} has {in_words(named.rules)}, and that of the training had "
                 f"{in_words(trained)}: ids of one customer would differ; write the same in its settings"
             ).at(self._config.name)
-        wanted = named.model_copy(update={"columns": columns, "label": None, "weight": None})
+        begins = self.manifest.get("offsets", {})
+        if absent := [key for key, name in begins.items() if named.offsets.get(key) != name]:
+            raise DataError(
+                f"model {self._opening.model} was trained with {absent[0]} = {begins[absent[0]]!r}, with which scores "
+                f"begin: name that column in table {self._opening.table!r} of the configuration too"
+            ).at(self._config.name)
+        changed = {"columns": columns, "label": None, "weight": None, **begins}
+        wanted = named.without_offsets.model_copy(update=changed)
         categories = {name: Category.from_dict(category) for name, category in self.manifest["categories"].items()}
         missing = self.manifest["missing"]
         shapes = {name: tuple(tensor["shape"]) for name, tensor in self.manifest["tensors"].items()}
@@ -330,6 +339,17 @@ class OpenedModel:
                 records = np.concatenate([records, others[permutation(len(others))]])
             self._common, self._table = table.take(records), None
         return self._common
+
+    def begun(self, rows: Rows, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The scores (n, outputs) of records at these places with their offsets, if the model's scores begin so."""
+        own, records = self.aligned.offsets, rows // self.ways
+        if own is None:
+            return scores
+        known = records < len(own.values)
+        offsets = np.empty(len(rows))
+        offsets[known] = own.values[records[known]]
+        offsets[~known] = [self.new[record][1][-1] for record in records[~known].tolist()]
+        return np.asarray(scores + offsets[:, np.newaxis])
 
     @property
     def objective(self) -> str:

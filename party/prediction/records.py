@@ -123,7 +123,7 @@ class ServedPrediction:
         self._figures.rounds += 1
         self._scored.append((asyncio.get_running_loop().time(), len(rows)))
         self._context.progress.done = self._figures.records
-        predictions = self._answers.predictions(scores)
+        predictions = self._answers.predictions(self._opened.begun(rows, scores))
         for place, party in self._spent.items():
             predictions[place] = serving_pb2.RecordPrediction(status=serving_pb2.QUERIES_SPENT, party=party)
         self._queue.keep(rows, predictions)

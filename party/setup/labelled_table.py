@@ -27,11 +27,14 @@ from treetap.tables.labels import Labels, label_column, learnable
 from treetap.tables.normalised import in_words
 from treetap.tables.reading import Table
 from treetap.trees.growing_tree import with_zeros
+from treetap.trees.offsets import Offsets
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2, types_pb2
 
-#: The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some.
-Measured: TypeAlias = tuple[np.ndarray[tuple[int], np.dtype[Any]], np.ndarray[tuple[int], np.dtype[np.float64]] | None]
+#: The records of an eval table: class numbers or targets (M,), sample weights (M,) and offsets, if it has some.
+Measured: TypeAlias = tuple[
+    np.ndarray[tuple[int], np.dtype[Any]], np.ndarray[tuple[int], np.dtype[np.float64]] | None, Offsets | None
+]
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,13 @@ class EvaluatedLabels:
     """`labels`: of the records of an eval table; by its own classes, until `numbered` gives them the training's.
 
     `where`: the column, for messages. `weights` (M,): their sample weights, if the eval table has some; they weight
-    metrics, as in XGBoost.
+    metrics, as in XGBoost. `offsets`: what their scores begin with.
     """
 
     labels: Labels
     where: str
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+    offsets: Offsets | None = None
 
     def take(self, records: Rows) -> EvaluatedLabels:
         """The labels of the records at these places, in this order, and the classes that they have.
@@ -55,7 +59,12 @@ class EvaluatedLabels:
         weights = None if self.weights is None else self.weights[records]
         if weights is not None and not weights.any():
             raise DataError(f"{self.where}: all common records of the eval table have sample weight 0")
-        return replace(self, labels=self.labels.take(records), weights=weights)
+        return replace(
+            self,
+            labels=self.labels.take(records),
+            weights=weights,
+            offsets=self.offsets and self.offsets.take(records),
+        )
 
     def numbered(self, classes: list[str]) -> EvaluatedLabels:
         """The same labels by the numbers of the training's classes.
@@ -104,7 +113,8 @@ async def load_records(
             f"{in_words(table.ids.rules)}: an eval table has the ids of the training"
         ).at(context.party)
     with_label = spec.aggregator == context.party
-    wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
+    wanted = named if with_label else named.without_offsets
+    wanted = wanted.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
     evaluated = await load_table(
         context,
         wanted,
@@ -137,11 +147,16 @@ async def load_evaluated(
         return None, None
     own = table_config(config, spec.eval_table)
     check_weights(own, evaluated, spec, bounded=False)
+    if (trained := set(table_config(config, spec.table).offsets)) != set(own.offsets):
+        raise DataError(
+            f"table {spec.table!r} of the configuration has {', '.join(sorted(trained)) or 'no offset'}, and table "
+            f"{spec.eval_table!r} {', '.join(sorted(own.offsets)) or 'none'}: an eval table has the same"
+        )
     rules = LabelRules.of(config.name, config.defences, config.policy)
     column = required(own.label)
     read = read_evaluated(evaluated, column, objective, labels.classes, rules).for_use(Use.EVAL_TABLE)
     _check_apart(context, spec, table, labels, evaluated, read)
-    return records, EvaluatedLabels(read, label_column(evaluated, column), evaluated.weights)
+    return records, EvaluatedLabels(read, label_column(evaluated, column), evaluated.weights, evaluated.offsets)
 
 
 def _check_apart(
@@ -253,8 +268,9 @@ class LabelledTable:
 
     @property
     def measured(self) -> Measured | None:
-        """The labels and weights of the records of the eval table; None where the job has none."""
-        return None if self.evaluated is None else (self.evaluated.labels.values, self.evaluated.weights)
+        """The labels, weights and offsets of the records of the eval table; None where the job has none."""
+        own = self.evaluated
+        return None if own is None else (own.labels.values, own.weights, own.offsets)
 
     def take(self, records: Rows) -> LabelledTable:
         """The records at these places, in this order; `DataError` if their labels permit no training.

@@ -139,6 +139,7 @@ async def load_job_table(
         DataError: it cannot be read, is another one, or has columns at which no tree of the job can split.
     """
     params, own = params_of(spec), table_config(config, spec.table)
+    own = own if with_label else own.without_offsets
     streams = may_stream(config, spec, with_label=with_label)
     # sets of the label holder's own categories go to no other party
     allowed = with_label or config.policy.columns.splits_categories
@@ -190,7 +191,7 @@ async def bind_table(context: StepContext, table: Table, key: str = "table", rol
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features, tensors, labels, weights, constraints and cuts; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors, labels, weights, offsets, constraints, cuts; stays on the party's disk."""
     state = hashlib.sha256(table.ids.digest)
     for part in table.values.digest_parts(table.rows):
         state.update(part)
@@ -201,6 +202,8 @@ def fingerprint(table: Table) -> str:
         state.update(table.label.digest_part())
     if table.weights is not None:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
+    if table.offsets is not None:
+        state.update(b"offsets" + np.ascontiguousarray(table.offsets.values).data)
     if table.directions:
         state.update(f"directions{sorted(table.directions.items())}".encode())
     if table.cuts:

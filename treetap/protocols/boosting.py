@@ -104,7 +104,7 @@ PROTOCOL = TrainingProtocol(
         Feature.SHARED,
         Feature.BASE_MODEL,
         Feature.MONOTONE,
-        Feature.WEIGHT,
+        *(Feature.WEIGHT, Feature.BASE_MARGIN, Feature.EXPOSURE),
         Feature.LEFT,
     },
     own_priors=by_own_trees,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from treetap.errors import did_you_mean, refuse
-from treetap.names import ANY, MOST_KEYS, matched, named_by
+from treetap.names import ANY, MOST_KEYS, OFFSETS, matched, named_by
 from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
 
@@ -199,6 +199,14 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     """Column of sample weights beside the label, from 0 to the job's max_sample_weight; boosting only. Predictions do
     not read it.
     """
+    base_margin: str | None = None
+    """Column of what each record's score begins with in the place of the base score, as the score of a model in use;
+    boosting with one output a record. Read by predictions too.
+    """
+    exposure: str | None = None
+    """Column of durations or sizes above 0, by which a count or an amount grows: its logarithm is added to the score.
+    Objectives count:poisson, reg:gamma and reg:tweedie. Read by predictions too.
+    """
     encode: Encode | None = None
     """Encoding of columns of text and dates: "auto", "ordinal", "one-hot", "categorical" or "days" for all of them, or
     by column ("*": all others). Without it such columns are refused.
@@ -210,7 +218,8 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     def _sound(self) -> TableConfig:
         twice, *by_key = ([name for name in names if names.count(name) > 1] for names in (self.columns, *self.id_keys))
         again = list(chain.from_iterable(by_key))
-        special = [name for name in (*self.keys, self.label, self.weight) if name in self.columns]
+        beside = {"weight": self.weight, **self.offsets}
+        special = [name for name in (*self.keys, self.label, *beside.values()) if name in self.columns]
         refuse(
             (twice, f"columns names {''.join(twice[:1])!r} twice"),
             (again, f"id names {''.join(again[:1])!r} twice"),
@@ -218,12 +227,16 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
             # trees that split at the label, or at what was made of it, would learn nothing else
             (
                 special,
-                f"column {special and special[0]!r} is the id or the label or the weight and cannot be a feature too",
+                f"column {special and special[0]!r} is the id or the label or the weight or an offset and cannot be a "
+                "feature too",
             ),
             (self.label in self.keys, f"column {self.label!r} cannot be both the id and the label"),
-            (
-                self.weight is not None and self.weight in (*self.keys, self.label),
-                f"column {self.weight!r} cannot be both the weight and the id or the label",
+            *(
+                (
+                    name is not None and name in (*self.keys, self.label),
+                    f"column {name!r} cannot be both the {key} and the id or the label",
+                )
+                for key, name in beside.items()
             ),
             (
                 self.weight is not None and self.label is None,
@@ -232,6 +245,16 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
         )
         self._check_named()
         return self
+
+    @property
+    def offsets(self) -> dict[str, str]:
+        """The columns of what scores begin with, by setting."""
+        return {key: name for key in OFFSETS if (name := getattr(self, key)) is not None}
+
+    @property
+    def without_offsets(self) -> TableConfig:
+        """The same of a party whose scores they are not."""
+        return self.model_copy(update=dict.fromkeys(OFFSETS))
 
     def _check_named(self) -> None:
         """Raise ValueError for a key that names a column that is none of `columns`."""

@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from treetap.arrays import Rows
 from treetap.errors import DataError
+from treetap.names import EXPOSURE
 from treetap.tables.categories import is_code
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, is_number, kind_name, numbers_of, row_name
+from treetap.trees.offsets import Offsets
 
 
 class LabelCells:
@@ -87,6 +89,24 @@ def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
         fault = "is missing" if np.isnan(values[index]) else "is negative"
         raise DataError(f"{path}: {row_name(path, index)}, weight column {name!r}: the weight {fault}")
     return values
+
+
+def offsets_of(path: Origin, named: Mapping[str, str], columns: Mapping[str, pa.ChunkedArray]) -> Offsets:
+    """What the scores of a file's rows begin with (n,), in its order; `named`: see `Offsets`.
+
+    Raises:
+        DataError: a cell is missing, infinite or no number, or an exposure is not above 0; the message names its place.
+    """
+    total = np.zeros(1)
+    for key, name in named.items():
+        values = numbers_of(path, name, columns[name], advice=f"{key} is one")
+        wrong = np.flatnonzero(~(values > 0) if key == EXPOSURE else np.isnan(values))
+        if wrong.size:
+            index = int(wrong[0])
+            fault = "is missing" if np.isnan(values[index]) else "is not above 0: leave such records out"
+            raise DataError(f"{path}: {row_name(path, index)}, {key} column {name!r}: the number {fault}")
+        total = total + (np.log(values) if key == EXPOSURE else values)
+    return Offsets(total, dict(named))
 
 
 def check_weight_bound(path: Origin, name: str, weights: Floats, rows: Rows, most: float) -> None:

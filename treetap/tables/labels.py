@@ -20,7 +20,8 @@ from treetap.tables.categories import most_categories
 from treetap.tables.label_columns import STRING, cells_of, classes_of
 from treetap.tables.reading import Table
 from treetap.tables.source import doubles, is_number, is_text, kind_name
-from treetap.trees.job_params import BINARY, REGRESSIONS
+from treetap.trees.job_params import BINARY, COX, REGRESSIONS
+from treetap.trees.loss import UNFIT, unfit_targets
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     numbers, count = objective in REGRESSIONS, len(labels.classes)
     rules = (
         (numbers and np.ptp(labels.values) == 0, "every record has the same target; there is nothing to learn"),
+        (
+            objective == COX and (labels.values < 0).all(),
+            "is negative in every record: all are censored, without event",
+        ),
         (not numbers and count < 2, "holds one class only; there is nothing to learn"),
         (
             objective in BINARY and count != 2,
@@ -107,7 +112,7 @@ def read_targets(table: Table, column: str, objective: str) -> Labels:
     """Targets of a regression; `DataError` names the fault, never a label: no numbers, missing, infinite."""
     cells = _complete(table, column)
     _check_kind(label_column(table, column), cells.type, objective)
-    return Labels(doubles(cells), [])
+    return Labels(_fit(table, column, objective, doubles(cells)), [])
 
 
 def label_column(table: Table, column: str) -> str:
@@ -217,6 +222,19 @@ def _targets(
     bad = np.flatnonzero(~np.isfinite(targets))
     if bad.size:
         raise DataError(f"{where}: the label at {table.where(int(rows[bad[0]]))} is infinite")
+    return _fit(table, column, objective, targets, rows)
+
+
+def _fit(
+    table: Table, column: str, objective: str, targets: np.ndarray[Any, np.dtype[np.float64]], rows: Rows | None = None
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The targets (m,) of some rows, or of all; `DataError` for such as the objective does not take."""
+    if (unfit := unfit_targets(targets, objective)).any():
+        first = int(np.argmax(unfit) if rows is None else rows[np.argmax(unfit)])
+        raise DataError(
+            f"{label_column(table, column)}: the label at {table.where(first)} does not fit {objective}: it is "
+            f"{UNFIT[objective]}"
+        )
     return targets
 
 

@@ -23,11 +23,12 @@ from treetap.tables.cells import Shape, Tensor, check_trained, is_tensor, plain_
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
-from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type, weights_of
+from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type, offsets_of, weights_of
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import NOTHING, Ids, Unlike, distinct_ids, ids_of, sorted_keys, unlike_training
 from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
+from treetap.trees.offsets import Offsets
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -43,7 +44,8 @@ class Table:
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
     them is among `columns`. `id_types`: of the id columns in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
-    sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
+    sample weights; None: the table has none, or is read without its label. `offsets`: what scores begin with, of the
+    same records. `directions`: those of the columns in which
     predictions are monotone. `cuts`: those that are listed, by column. `seen`: of each column of the file, but tensors,
     how many cells of all rows have a value. `unlike`: of a table that was read as that of a training was. `says`:
     sentences about what `encode = "auto"` took, and about cells that a word or a setting made missing.
@@ -61,6 +63,7 @@ class Table:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+    offsets: Offsets | None = None
     directions: Mapping[str, int] = field(default_factory=dict)
     cuts: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seen: Mapping[str, Seen] = field(default_factory=dict)
@@ -133,6 +136,7 @@ class Table:
             "empty_columns": self.empty_columns,
             **({"normalise": list(self.ids.rules)} if self.ids.rules else {}),
             **({"dropped_columns": self.dropped} if self.dropped else {}),
+            **({"offsets": dict(self.offsets.columns)} if self.offsets else {}),
         }
 
     def where(self, record: int) -> str:
@@ -147,6 +151,7 @@ class Table:
             values=self.values.take(records),
             label=None if self.label is None else self.label.take(records),
             weights=None if self.weights is None else self.weights[records],
+            offsets=self.offsets and self.offsets.take(records),
             rows=self.rows[records],
             tensors={name: cells[records] for name, cells in self.tensors.items()},
         )
@@ -177,6 +182,7 @@ def read_table(
         if config.label is None:
             raise DataError(f"{config.title}: the configuration names no label column for this table")
         further = [config.label, *([config.weight] if config.weight else [])]
+    further += config.offsets.values()
     source = source_of(config)
     with source.opened():
         if categories is None:  # a model's columns are names
@@ -211,7 +217,7 @@ def read_table(
         if categories is not None:
             return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
         if not config.columns:
-            others = [name for name in columns_of(source) if name not in (*config.keys, config.label, config.weight)]
+            others = [name for name in columns_of(source) if name not in (*config.keys, config.weight, *further)]
             has = f"; it has {', '.join(map(repr, others))}" if others else ""
             log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
         return _without_constant(read) if config.drop_constant else read
@@ -328,6 +334,8 @@ def _beside_features(
         table = replace(table, label=_label(source, config.label, label, texts, table.rows))
     if with_label and config.weight:
         table = replace(table, weights=weights_of(source, config.weight, columns[config.weight])[table.rows])
+    if config.offsets:
+        table = replace(table, offsets=offsets_of(source, config.offsets, columns).take(table.rows))
     return table
 
 
