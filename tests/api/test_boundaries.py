@@ -33,7 +33,7 @@ C, R = treetap.FederatedClassifier, treetap.FederatedRegressor
         (C, {"objective": "reg:squarederror"}, "objective = 'reg:squarederror' is one of FederatedRegressor"),
         (R, {"objective": "binary:logistic"}, "objective = 'binary:logistic' is one of FederatedClassifier"),
         (R, {"objective": "multi:softprob"}, "objective = 'multi:softprob' is one of FederatedClassifier"),
-        (C, {"objective": "reg:gamma"}, "objective must be one of binary:logistic"),
+        (C, {"objective": "reg:logistic"}, "objective must be one of binary:logistic"),
         (C, {"prediction": "masked"}, "prediction = 'masked': must be one of interactive, eini, eini-lattice"),
         (C, {"parties": "bank"}, "parties = 'bank': must be columns by party, names of parties"),
         (C, {"parties": 2.0}, "parties = 2.0: must be"),

@@ -40,6 +40,8 @@ from tests.worlds import (
     weighted,
     world,
 )
+from treetap.errors import BadInput
+from treetap.lab.experiment.joint_model import open_shards
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -237,3 +239,5 @@ async def test_tables_without_an_offset_are_refused(tmp_path: Path) -> None:
     assert (
         "was trained with exposure = 'exposure', with which scores begin: name that column in table 'predict'" in error
     )
+    with pytest.raises(BadInput, match="scores begin with exposure = 'exposure', which its parts alone do not have"):
+        open_shards({name: state / "models" / "next" for name, state in federation.states.items()})

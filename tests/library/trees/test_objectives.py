@@ -14,7 +14,8 @@ import sklearn.metrics
 from tests.library.trees.boosters import OPTIONS, as_input, boosted, told_apart
 from tests.library.trees.tables import drawn_weights, encoded, labels_for, signal, table
 from tests.oracle import COX, LOGARITHMIC, QUANTILE, _of_hazards
-from treetap.errors import DataError
+from treetap.errors import DataError, Refused
+from treetap.protocols.limits import Limits
 from treetap.trees import hazards
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.centralised import CentralModel, train
@@ -163,3 +164,13 @@ def test_derivatives_beyond_all_numbers_are_refused() -> None:
     loss = loss_for("count:poisson", 2, BoostingParams(objective="count:poisson").to_dict())
     with pytest.raises(DataError, match="lower learning_rate, or set max_delta_step"):
         loss.quantise(*loss.gradients(np.array([[0.0], [800.0]]), np.ones(2)))
+
+
+@pytest.mark.parametrize("objective", [*LOGARITHMIC, COX])
+def test_a_limit_of_the_weight_of_sides_refuses_what_has_no_bound(objective: str) -> None:
+    """A record's h may be any number: the rule implies no number of records, neither by a policy nor on arrival."""
+    params = params_of(objective, min_child_weight=1e9)
+    with pytest.raises(Refused, match=f"bounds no number of records where objective = '{objective}'"):
+        Limits(min_child_weight=1.0).check("party", params)
+    assert params.fewest_drawn == (1, 2)
+    Limits(min_child_weight=1.0).check("party", params_of(QUANTILE, min_child_weight=5.0))
