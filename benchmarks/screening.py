@@ -64,7 +64,10 @@ def measured(name: str, columns: Floats, labels: Ints, splits: int) -> Iterator[
 def fitted(rows: list[Row]) -> tuple[float, float, float, float]:
     """FACTOR, LOW, HIGH and POWER."""
     added = np.array([squared(row.area) - squared(row.own.auc) for row in rows])
-    at = {z: np.array([max(distance(row.own, row.gain + z * row.error), 1e-9) for row in rows]) for z in (-1.645, 0, 1.645)}
+    at = {
+        z: np.array([max(distance(row.own, row.gain + z * row.error), 1e-9) for row in rows])
+        for z in (-1.645, 0, 1.645)
+    }
     power = float(np.polyfit(np.log(at[0]), np.log(np.maximum(added, 1e-4)), 1)[0])
     ends = ((0, 0.5), (-1.645, 0.05), (1.645, 0.95))
     middle, low, high = (float(np.quantile(added / at[z] ** power, share)) for z, share in ends)

@@ -43,6 +43,8 @@ class BoostingParams(google.protobuf.message.Message):
     GROW_POLICY_FIELD_NUMBER: builtins.int
     MAX_CAT_TO_ONEHOT_FIELD_NUMBER: builtins.int
     MAX_CAT_THRESHOLD_FIELD_NUMBER: builtins.int
+    TWEEDIE_VARIANCE_POWER_FIELD_NUMBER: builtins.int
+    QUANTILE_ALPHA_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     CYCLE_FIELD_NUMBER: builtins.int
     objective: builtins.str
@@ -56,6 +58,7 @@ class BoostingParams(google.protobuf.message.Message):
     validation_share: builtins.float
     reg_alpha: builtins.float
     max_delta_step: builtins.float
+    """Absent: XGBoost's for the objective, 0.7 of counts."""
     scale_pos_weight: builtins.float
     """Absent: 1."""
     max_sample_weight: builtins.float
@@ -68,6 +71,10 @@ class BoostingParams(google.protobuf.message.Message):
     """A column of fewer categories is split one against the rest; absent: 4."""
     max_cat_threshold: builtins.int
     """Bound of the categories on one side of a partition; absent: 64."""
+    tweedie_variance_power: builtins.float
+    """Of reg:tweedie; absent: 1.5."""
+    quantile_alpha: builtins.float
+    """Of reg:quantileerror; absent: 0.5."""
     model: builtins.str
     """Absent: trees."""
     @property
@@ -90,18 +97,20 @@ class BoostingParams(google.protobuf.message.Message):
         early_stopping_rounds: builtins.int | None = ...,
         validation_share: builtins.float = ...,
         reg_alpha: builtins.float = ...,
-        max_delta_step: builtins.float = ...,
+        max_delta_step: builtins.float | None = ...,
         scale_pos_weight: builtins.float | None = ...,
         max_sample_weight: builtins.float | None = ...,
         max_leaves: builtins.int = ...,
         grow_policy: builtins.str | None = ...,
         max_cat_to_onehot: builtins.int | None = ...,
         max_cat_threshold: builtins.int | None = ...,
+        tweedie_variance_power: builtins.float | None = ...,
+        quantile_alpha: builtins.float | None = ...,
         model: builtins.str | None = ...,
         cycle: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_sample_weight", b"max_sample_weight", "model", b"model", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "cycle", b"cycle", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "model", b"model", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_delta_step", b"_max_delta_step", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_quantile_alpha", b"_quantile_alpha", "_scale_pos_weight", b"_scale_pos_weight", "_tweedie_variance_power", b"_tweedie_variance_power", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_sample_weight", b"max_sample_weight", "model", b"model", "quantile_alpha", b"quantile_alpha", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "tweedie_variance_power", b"tweedie_variance_power"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_delta_step", b"_max_delta_step", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_quantile_alpha", b"_quantile_alpha", "_scale_pos_weight", b"_scale_pos_weight", "_tweedie_variance_power", b"_tweedie_variance_power", "base_score", b"base_score", "cycle", b"cycle", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "model", b"model", "multi_strategy", b"multi_strategy", "objective", b"objective", "quantile_alpha", b"quantile_alpha", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "tweedie_variance_power", b"tweedie_variance_power", "validation_share", b"validation_share"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
@@ -113,11 +122,17 @@ class BoostingParams(google.protobuf.message.Message):
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_cat_to_onehot", b"_max_cat_to_onehot"]) -> typing.Literal["max_cat_to_onehot"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_delta_step", b"_max_delta_step"]) -> typing.Literal["max_delta_step"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_sample_weight", b"_max_sample_weight"]) -> typing.Literal["max_sample_weight"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_model", b"_model"]) -> typing.Literal["model"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_quantile_alpha", b"_quantile_alpha"]) -> typing.Literal["quantile_alpha"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_scale_pos_weight", b"_scale_pos_weight"]) -> typing.Literal["scale_pos_weight"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tweedie_variance_power", b"_tweedie_variance_power"]) -> typing.Literal["tweedie_variance_power"] | None: ...
 
 Global___BoostingParams: typing_extensions.TypeAlias = BoostingParams
 
