@@ -12,6 +12,7 @@ tables hold the truth. Some ten minutes of a processor.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -41,24 +42,22 @@ def measured(name: str, columns: Floats, labels: Ints, splits: int) -> Iterator[
     draw, bad = np.random.default_rng(7), labels != np.bincount(labels).argmax()
     for split in range(splits):
         rows = draw.permutation(len(labels))[: (1500, 3000, 5000, 8000)[split % 4]]
-        order = draw.permutation(columns.shape[1])
+        order, y = draw.permutation(columns.shape[1]), bad[rows].astype(np.int64)
         held = int(draw.integers(2, max(3, int(0.6 * len(order)))))
         dealt = order[: held + int(draw.integers(1, len(order) - held + 1))]
         names = [str(number) for number in range(len(dealt))]
         both = bin_table(columns[rows][:, dealt], names, 32, may_be_constant=names)
-        first = BinnedTable(both.codes[:, :held], both.features[:held])
         second = GlobalBins(both, np.arange(held, len(dealt)))
-        y = bad[rows].astype(np.int64)
-        scores = own_scores(first, y)
+        scores = own_scores(BinnedTable(both.codes[:, :held], both.features[:held]), y)
         values = values_of(scores, y)
         own, sums = own_of(scores, values), left_sums_of(second, values, [1], [np.arange(len(y))])[0]
         cells = cells_of(second.candidates.shapes, sums, values.sum(axis=0))
         its = screened("partner", [column_of(1 + at, "", of, own) for at, of in enumerate(cells)], own)
         if its.added_auc is not None:
-            error = float(np.hypot.reduce([of.error for of in its.columns]))
-            area = auc(own_scores(both, y), y)
-            print(f"{name}: {its.said}; it adds {area - own.auc:+.3f}", flush=True)
-            yield Row(name, own, sum(of.gain_beyond for of in its.columns), error, area)
+            gain, error = sum(of.gain_beyond for of in its.columns), math.hypot(*(of.error for of in its.columns))
+            row = Row(name, own, gain, error, auc(own_scores(both, y), y))
+            print(f"{row}: {its.said}; it adds {row.area - own.auc:+.3f}", flush=True)
+            yield row
 
 
 def fitted(rows: list[Row]) -> tuple[float, float, float, float]:

@@ -32,12 +32,9 @@ from treetap.trees.candidates import CandidateList, Kind, Shape
 from treetap.trees.centralised import train
 from treetap.trees.loss import UNIT
 from treetap.trees.metrics import auc
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import OWN_MODEL
 
-#: The label holder's own model: of its own columns alone, by trees of three levels until they stop helping.
-OWN_MODEL = BoostingParams(
-    n_estimators=200, max_depth=3, learning_rate=0.1, early_stopping_rounds=10, validation_share=0.15
-)
+#: Parts of the records, each scored by a model of the others.
 FOLDS = 5
 #: Fewest records of a class: each fold has to learn both.
 FEWEST_OF_CLASS = 2 * FOLDS
