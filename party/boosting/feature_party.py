@@ -46,7 +46,9 @@ class FeatureParty(TreeFeatureParty):
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.columns_of_tree(t, self._params, permuted=not (sums_shared(self._spec) or self._spec.screen))
+        columns = split_table.columns_of_tree(
+            t, self._params, permuted=not (sums_shared(self._spec) or self._spec.screen)
+        )
         total, expected = len(self._job.table.ids), await self._job.expected(t)
         sampled = np.arange(total)  # words of records that are not drawn are of zeros
         if not self._params.withheld:

@@ -12,7 +12,17 @@ import pytest
 from treetap.trees import screening
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.metrics import auc
-from treetap.trees.screening import Own, Screened, added_auc, cells_of, column_of, own_of, own_scores, screened, values_of
+from treetap.trees.screening import (
+    Own,
+    Screened,
+    added_auc,
+    cells_of,
+    column_of,
+    own_of,
+    own_scores,
+    screened,
+    values_of,
+)
 from treetap.trees.tree_bins import GlobalBins, left_sums_of
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -69,7 +79,9 @@ def test_what_is_there_is_found_and_what_the_label_holder_has_is_redundant() -> 
     known, new = rng.normal(size=(2, 6000))
     p, labels = _labels(known - 1 + 0.8 * new, rng)
     of_known = screening._scaled(known, labels)
-    its = _screened(of_known, labels, np.column_stack([known + 0.1 * rng.normal(size=6000), new, rng.normal(size=6000)]))
+    its = _screened(
+        of_known, labels, np.column_stack([known + 0.1 * rng.normal(size=6000), new, rng.normal(size=6000)])
+    )
     redundant, added, noise = its.columns
     assert its.added_auc is not None
     estimate, low, high = its.added_auc

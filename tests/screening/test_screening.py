@@ -1,4 +1,4 @@
-"""Screenings: sums, figures and report are those of the joined table; nobody else learns of them; no model comes of one."""
+"""Screenings: sums, figures and report are those of the joined table; others learn no figure; none makes a model."""
 
 from __future__ import annotations
 

@@ -147,8 +147,12 @@ def _print_report(folder: Path, *, as_json: bool) -> None:
         return
     own, parties = report["own"], report["parties"]
     headers = ("party", "column", "IV", "gain alone", "beyond", "redundancy", "missing", "p")
-    terminal.print_table(headers, (_figures(party["party"], column) for party in parties for column in party["columns"]))
-    terminal.out.print(f"your own score: AUC {own['auc']:.3f} out of fold, {own['good']} good and {own['bad']} bad records")
+    terminal.print_table(
+        headers, (_figures(party["party"], column) for party in parties for column in party["columns"])
+    )
+    terminal.out.print(
+        f"your own score: AUC {own['auc']:.3f} out of fold, {own['good']} good and {own['bad']} bad records"
+    )
     for party in parties:
         terminal.out.print(terminal.text(party["said"]), soft_wrap=True)
     terminal.out.print("gains: nats of log loss in 1,000 records, less what noise gains; p: of so much by chance")
