@@ -108,14 +108,16 @@ def _amount(job: Job, config: PartyConfig) -> str:
     if not readers:
         return "No partner receives anything of your table that it can read."
     of = "labels" if _about(job, me) == "labels" else f"{columns}{' and labels' * (_about(job, me) != 'columns')}"
-    what = f"what a training of {_size(document)} needs of" if kind == "train" else "what the scores take of"
+    makes = _size(document) if document.get("screen") else f"a training of {_size(document)}" if kind == "train" else ""
+    what = f"what {makes} needs of" if makes else "what the scores take of"
     return f"{' and '.join(readers)} will receive {what} your {of} in table {table}, over {least} records or more."
 
 
 def _measured(job: Job, config: PartyConfig) -> str:
     """The figures of an audit of such a training, on a table that is named."""
     protocol = job.asked.document.get("protocol", "")
-    if job.asked.kind != "train" or (made := MEASURED.get((protocol, _about(job, config.name)))) is None:
+    screening = bool(job.asked.document.get("screen"))
+    if job.asked.kind != "train" or screening or (made := MEASURED.get((protocol, _about(job, config.name)))) is None:
         return "No audit of such a job was measured: treetap audit measures yours, from the transcript that you keep."
     defended = " Your file names defences, which that job had not." if config.defences.model_fields_set else ""
     return f"In an audit of such a job without a defence {made}; yours may tell more or less.{defended}"
@@ -164,12 +166,15 @@ def _purpose(job: Job, me: str) -> str:
         more += f", and to evaluate it on table {shown(document['eval_table'])}"
     word = privacy_of(document["parameters"].get("instance_spaces", ""), document.get("sums", ""))
     how = protocol if word == PUBLISHED else f"{protocol}, privacy = {quoted(word)}"
-    return f"{who} to train {_size(document)} ({how}) on {table} with {with_whom}{more}."
+    does = "to screen columns by" if document.get("screen") else "to train"
+    return f"{who} {does} {_size(document)} ({how}) on {table} with {with_whom}{more}."
 
 
 def _size(document: Mapping[str, Any]) -> str:
     """How much a training makes."""
     parameters = document["parameters"]
+    if document.get("screen"):
+        return "one round of sums over the bins of each column, which makes no model"
     if training(document["protocol"]).grows_trees:
         form = (
             "an additive model" if parameters.get("model") == ADDITIVE else f"trees to depth {parameters['max_depth']}"

@@ -72,6 +72,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     _faulty(folder, own)
     own[FEATURE_B]["policy"] = merged(own[FEATURE_B]["policy"], {"people": {"record": "both"}, **counts})
     own[LABEL_HOLDER]["policy"] = merged(own[LABEL_HOLDER]["policy"], counts)
+    for party in (FEATURE_B, FEATURE_C):
+        own[party]["policy"] = merged(own[party]["policy"], {"emits": {"COLUMN_BINS": [LABEL_HOLDER]}})
     own[LABEL_HOLDER]["data"] = str(folder)
     with LocalFederation(folder, own) as running:
         write_operator_file(running)
@@ -409,3 +411,25 @@ def test_a_party_without_an_answer_is_not_taken_to_agree(capsys: pytest.CaptureF
     with pytest.raises(TreetapError, match="because of telco"):
         _print_checked(answers, ["bank", "telco"], as_json=True)
     assert json.loads(capsys.readouterr().out)["could_begin"] is False
+
+
+def test_a_screening_and_its_report(federation: LocalFederation) -> None:
+    """Of a job's file; the report is at the label holder, in a table and as JSON, and in no other party's folder."""
+    asked = _job(federation, "look-at", n_estimators=50, max_bin=8)
+    outcome = _run(federation, "screen", asked, "--check")
+    assert outcome.out.count("the job could begin here") == len(PARTIES)
+    outcome = _run(federation, "screen", asked)
+    assert outcome.status == 0
+    assert f"the report lies in models/look-at of {LABEL_HOLDER}'s state folder" in outcome.err
+    folder = federation.folder / LABEL_HOLDER / "state" / "models" / "look-at"
+    report = json.loads(_run(federation, "screen", folder, "--json").out)
+    assert [party["party"] for party in report["parties"]] == [FEATURE_B, FEATURE_C]
+    shown = _run(federation, "screen", folder).out
+    for party in report["parties"]:
+        assert party["said"] in shown
+        (column,) = party["columns"]
+        assert f"{column['iv']:.3f}" in shown
+        assert f"in {len(column['bins'])} bins of 1 columns" in shown
+    elsewhere = federation.folder / FEATURE_B / "state" / "models" / "look-at"
+    assert "has no report of a screening" in refused(_run(federation, "screen", elsewhere))
+    assert "makes none" in refused(_run(federation, "predict", "look-at"))

@@ -94,6 +94,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.COLUMN_PRIVACY: {"defences": {"column_privacy": {"epsilon": 4.0, "delta": 1e-6, "trees": 100}}},
     F.BINS_PER_NODE: {"params": {"binning": "per-node"}},
     F.LEFT: {"job": {"alignment": "psi", "join": "left"}},
+    F.SCREEN: {"job": {"screen": True}},
 }
 #: Features of the files of an experiment.
 OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS}
@@ -136,7 +137,9 @@ def _train(protocol: str, *features: F) -> None:
     params = {**given.get("params", {})}
     if protocol == "forest" and F.REGRESSION in features:
         params = {"criterion": "squared_error"}
-    job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
+    made = replace(jobs_of(protocol).PARAMS, **params)
+    made = made.screened() if F.SCREEN in features and protocol == "boosting" else made
+    job = spec(made, **given.get("job", {}))
     check_spec(job)
     if F.PARTITIONS in features:
         refuse_sets_of_categories(FEATURE_PARTY, job, ["a"])

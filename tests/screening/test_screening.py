@@ -1,4 +1,4 @@
-"""Screenings: sums, figures and report are those of the joined table; nobody else learns of them; no model comes of one."""
+"""Screenings: sums, figures and report are those of the joined table; others learn no figure; none makes a model."""
 
 from __future__ import annotations
 
@@ -260,5 +260,5 @@ def test_a_training_becomes_a_screening_without_its_models_parameters() -> None:
     assert (made.eval_table, made.table, made.scheme) == ("", job.table, job.scheme)
     assert screening_of(made) == made
     made.parameters.boosting.trees.max_depth = 3
-    with pytest.raises(BadInput, match="none of a model's parameters"):
+    with pytest.raises(BadInput, match="nothing else of a model"):
         check_spec(made)

@@ -321,12 +321,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         "information values, weights of evidence and redundancy are made of sums, and nobody opens these",
         "set privacy = 'withheld'",
     ),
-    *_each(
-        (F.EVAL_TABLE, F.BASE_MODEL),
-        F.SCREEN,
-        "it makes no model, and goes on from none",
-        "leave it out",
-    ),
     Exclusion(F.WEIGHT, F.SCREEN, "it counts the records of a bin", "screen a table without weight"),
     *_each(
         (F.ID_LMID, F.WITHDRAW, F.REDUCED_LEAKAGE, F.LABEL_DP),

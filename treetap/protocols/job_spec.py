@@ -252,8 +252,8 @@ def _screening_faults(spec: setup_pb2.JobSpec) -> list[str]:
             return []
         if params.objective not in BINARY:
             return [f"objective = {params.objective!r}: a screening tells two classes apart, by binary:logistic alone"]
-        if params.to_dict() != params.screened().to_dict():
-            return ["screen: has one tree of depth 1 over all records, and none of a model's parameters"]
+        if spec.eval_table or spec.base_model or params.to_dict() != params.screened().to_dict():
+            return ["screen: has one tree of depth 1 over all records of one table, and nothing else of a model"]
     return []
 
 

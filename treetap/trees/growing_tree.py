@@ -90,7 +90,7 @@ class GrowingTree:
         left_first: of siblings the left one is summed, not the one of fewer records.
         width: the slots of the criterion, where further ones that it does not look at lie behind them.
         padded: others are asked for the sums of all nodes of a full tree that are no right children.
-        root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
+        part: the node to begin with, and its records; without it the root of the tree, and all records.
 
     Attributes:
         values, padded: the arguments.
@@ -115,12 +115,12 @@ class GrowingTree:
         left_first: bool = False,
         padded: bool = False,
         width: int | None = None,
-        root: int = ROOT,
-        rows: Rows | None = None,
+        part: tuple[int, Rows] | None = None,
     ) -> None:
         self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
         self._left_first, self.padded, self._stage = left_first, padded, 0
         self.lacking: Mapping[int, Bools] = {}
+        root, rows = part or (ROOT, np.arange(len(values), dtype=np.int64))
         self._limit, self._root = limit, root
         self._width = width or (values.shape[1] if limit is None else limit.width)
         self.limited = limit is not None
@@ -128,8 +128,8 @@ class GrowingTree:
         # a limit may count records that are not drawn
         self._drawn = None if limit is not None or drawn.all() else drawn
         self.withdrawn: list[int] = [root] if alone else []
-        self.rows: dict[int, Rows] = {root: np.arange(len(values), dtype=np.int64) if rows is None else rows}
-        self.sums: dict[int, Ints] = {root: (values if rows is None else values[rows]).sum(axis=0)}
+        self.rows: dict[int, Rows] = {root: rows}
+        self.sums: dict[int, Ints] = {root: (values if part is None else values[rows]).sum(axis=0)}
         self.frontier: list[int] = [] if alone or rules.at_bottom(root) else [root]
         self.build: list[int] = [*self.frontier]
         self._compared = set(self.frontier)
@@ -481,7 +481,7 @@ class GrowingTree:
     def below(self, node: int) -> GrowingTree:
         """The part of the tree at and below a withdrawn node, which the label holder grows by its own columns alone."""
         values, rows = self.values[:, : self._width], self.rows[node]
-        part = GrowingTree(values, self._criterion, self._rules, subtract=self._subtract, root=node, rows=rows)
+        part = GrowingTree(values, self._criterion, self._rules, subtract=self._subtract, part=(node, rows))
         part.monotone = self.monotone and self.monotone.of_first()
         return part
 

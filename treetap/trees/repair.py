@@ -130,7 +130,7 @@ def grafts(
     for root in roots:
         leaves = sum(at_or_below(leaf.node, (root,)) for leaf in whole.deciding.leaves)
         limits, rows = rules.within(leaves), whole.rows(root)
-        tree = GrowingTree(values, criterion, limits, subtract=subtract, root=root, rows=rows)
+        tree = GrowingTree(values, criterion, limits, subtract=subtract, part=(root, rows))
         grow(tree, [own], enter)
         regrown.append((tree.subtree([model.party]), tree.rows))
     return regrown

@@ -32,12 +32,9 @@ from treetap.trees.candidates import CandidateList, Kind, Shape
 from treetap.trees.centralised import train
 from treetap.trees.loss import UNIT
 from treetap.trees.metrics import auc
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import OWN_MODEL
 
-#: The label holder's own model: of its own columns alone, by trees of three levels until they stop helping.
-OWN_MODEL = BoostingParams(
-    n_estimators=200, max_depth=3, learning_rate=0.1, early_stopping_rounds=10, validation_share=0.15
-)
+#: Parts of the records, each scored by a model of the others.
 FOLDS = 5
 #: Fewest records of a class: each fold has to learn both.
 FEWEST_OF_CLASS = 2 * FOLDS
@@ -47,11 +44,11 @@ LEAST_H = 5.0
 LEVEL = 0.04
 #: Columns of a sum: g and h in fixed point, the records, and those of the good and of the bad class.
 G, H, RECORDS, GOOD, BAD = range(5)
-#: Factor and power of `added_auc`, and the factors of an interval that covers nine in ten: `benchmarks/screening.py`
-#: fits them to tables whose joint models are known, and tries each table by the others' constants.
-FACTOR, LOW, HIGH, POWER = 1.0, 0.3, 2.0, 1.0
+#: Factors of the ends of `added_auc`: `benchmarks/screening.py` fits them to tables whose joint models are known, and
+#: tries each table by the others' (docs/screen.md). The estimate has none; the median of its own is 1.00.
+LOW, HIGH = 0.302, 9.21
 _NORMAL = NormalDist()
-_NINE_IN_TEN = _NORMAL.inv_cdf(0.95)
+NINE_IN_TEN = _NORMAL.inv_cdf(0.95)
 _WORDS = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine"), start=1))
 
 
@@ -249,11 +246,11 @@ def added_auc(own: Own, gain: float, error: float) -> tuple[float, float, float]
     """The AUC that columns add to the own score's, and the ends of its interval, by their gain (nats a record).
 
     Scores of two classes that are normal with equal spread, a distance d apart, have AUC = Φ(d/√2); odds that columns
-    multiply beyond them add `distance` to d². Columns of a party share some of it, and are worth more together.
+    multiply beyond them add `distance` to d². Columns of a party share some of it, or are worth more together.
     """
     before = squared(own.auc)
-    ends = (gain, FACTOR), (gain - _NINE_IN_TEN * error, LOW), (gain + _NINE_IN_TEN * error, HIGH)
-    added = [_NORMAL.cdf(math.sqrt((before + f * distance(own, it) ** POWER) / 2)) - own.auc for it, f in ends]
+    ends = (gain, 1.0), (gain - NINE_IN_TEN * error, LOW), (gain + NINE_IN_TEN * error, HIGH)
+    added = [_NORMAL.cdf(math.sqrt((before + factor * distance(own, it)) / 2)) - own.auc for it, factor in ends]
     return max(added[0], 0.0), max(added[1], 0.0), max(added[2], 0.0)
 
 

@@ -129,7 +129,12 @@ def test_what_crosses_between_parties_in_these_protocols() -> None:
         *("CANDIDATE_SUM", "MONOTONE_DIRECTION", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
         "OVERLAP",  # of a preview
         *("SHARE", "SIZE"),  # of shared sums, and what their dealer is told
-        *("FEATURE_NAME", "EXPLANATION", "REASON"),  # on request only, and to nobody unless a policy says so
+        *(
+            "FEATURE_NAME",
+            "EXPLANATION",
+            "REASON",
+            "COLUMN_BINS",
+        ),  # on request only, and to nobody unless a policy says so
         *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE"),  # where parties share labels; likewise
         *("EMBEDDING", "EMBEDDING_GRADIENT"),  # of split networks; likewise
     }

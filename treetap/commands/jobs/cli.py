@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -76,9 +76,7 @@ def screen(
     attempt at a training (jobs_per_day).
     """
     if file.is_dir():
-        from treetap.commands.jobs.screening import print_report
-
-        print_report(file, as_json=as_json)
+        _print_report(file, as_json=as_json)
         return
     _submit(file, operator, days, detach=detach, check=check, as_json=as_json, screening=True)
 
@@ -126,6 +124,59 @@ def _submit(
     if screening and not (detach or as_json):
         where = f"models/{name} of {asked.spec.aggregator}'s state folder"
         typer.echo(f"the report lies in {where}; there, treetap screen prints it", err=True)
+
+
+def _print_report(folder: Path, *, as_json: bool) -> None:
+    """Print the report of a screening that lies in a folder of the label holder's models.
+
+    Raises:
+        BadInput: there is none, or it is not the one that was written.
+    """
+    import json
+
+    from treetap import terminal
+    from treetap.models.store import REPORT, read_manifest
+
+    if REPORT not in read_manifest(folder)["files"]:
+        raise BadInput(
+            f"{folder}: has no report of a screening; one lies in the folder models/JOB of its label holder's state"
+        )
+    report: dict[str, Any] = json.loads((folder / REPORT).read_bytes())
+    if as_json:
+        print_json(report)
+        return
+    own, parties = report["own"], report["parties"]
+    headers = ("party", "column", "IV", "gain alone", "beyond", "redundancy", "missing", "p")
+    terminal.print_table(
+        headers, (_figures(party["party"], column) for party in parties for column in party["columns"])
+    )
+    terminal.out.print(
+        f"your own score: AUC {own['auc']:.3f} out of fold, {own['good']} good and {own['bad']} bad records"
+    )
+    for party in parties:
+        terminal.out.print(terminal.text(party["said"]), soft_wrap=True)
+    terminal.out.print("gains: nats of log loss in 1,000 records, less what noise gains; p: of so much by chance")
+    for party in parties:
+        bins = sum(len(column["bins"]) for column in party["columns"])
+        told = f"you know how many records of each class are in {bins} bins of {len(party['columns'])} columns"
+        terminal.out.print(
+            terminal.text(f"told: of {party['party']}, {told}; {party['party']} knows which records are common"),
+            soft_wrap=True,
+        )
+
+
+def _figures(party: str, column: dict[str, Any]) -> tuple[str, ...]:
+    redundancy = column["redundancy"]
+    return (
+        party,
+        column["name"] or str(column["number"]),
+        f"{column['iv']:.3f}",
+        f"{1000 * column['gain_alone']:.2f}",
+        f"{1000 * column['gain_beyond']:.2f}",
+        "" if redundancy is None else f"{redundancy:.2f}",
+        f"{column['missing_share']:.1%}",
+        f"{column['p_value']:.2g}",
+    )
 
 
 def _permitted(client: Operator, requests: Sequence[jobs_pb2.SubmitRequest]) -> jobs_pb2.SubmitRequest:
