@@ -54,7 +54,7 @@ def substitute() -> None:
     _counted(os, "fsync", "fsync", lambda _: "fsync")
     _counted(GrpcDialer, "deliver", "deliver", _delivered)
     _counted(Threads, "__call__", "work", lambda _, work: _named(work))
-    for engine in (engines.InProcessEngine, engines.ThreadEngine):
+    for engine in (engines.Engine, engines.ThreadEngine):
         for name in ("call", "begin"):
             _counted(engine, name, "kernel", lambda *args: _named(args[2]))
     take, step = engines.Turns.take, GrpcDialer.step

@@ -39,7 +39,7 @@ from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums_of
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 Ints = npt.NDArray[np.int64]
 KEY_BITS = 2048
@@ -167,7 +167,7 @@ async def _timed(run: Coroutine[Any, Any, tuple[Took, Opened, Job]]) -> Took:
 
 
 async def _keyed(job: Job, secret: SecretKey) -> tuple[Took, Opened, Job]:
-    engine, took, opened = InProcessEngine(), Took(0.0, 0, 0), Opened()
+    engine, took, opened = Engine(), Took(0.0, 0, 0), Opened()
     holder = KeyHolder(engine, secret, job.slots, "short-exponent")
     await holder.start()
     count, columns = job.candidates, [job.values[:, slot] for slot in range(job.values.shape[1])]
@@ -191,7 +191,7 @@ async def _queries(job: Job) -> tuple[Took, Opened, Job]:
     records, count = len(job.values), job.candidates
     queries = rounded_up(job.params.n_estimators * built_nodes(job.params, Needs.of(job.params)))
     agreed = parameters_of(records, job.slots, job.params.max_bin, rounded_up(count), queries, 1)
-    engine, took, opened = InProcessEngine(), Took(0.0, 0, 0, agreed.words, agreed.word_bits), Opened()
+    engine, took, opened = Engine(), Took(0.0, 0, 0, agreed.words, agreed.word_bits), Opened()
     seed = os.urandom(SEED_BYTES)
     holder = HistogramKeyHolder(engine, agreed, job.slots, seed)
     sums = HistogramSums(engine, agreed, seed, job.columns.codes, job.columns.shapes)

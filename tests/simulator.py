@@ -36,7 +36,7 @@ from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import ORGANISATION, Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
-from treetap.workers.engines import Engine, InProcessEngine, InWorkers
+from treetap.workers.engines import Engine, InWorkers
 
 __all__ = ["COORDINATOR", "DEALER", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
@@ -217,7 +217,7 @@ class Federation:
         drop_constant: bool = False,
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
-        engine: Callable[[str], Engine] = lambda _: InProcessEngine(),
+        engine: Callable[[str], Engine] = lambda _: Engine(),
         cluster: Callable[[str], Any] = lambda _: None,
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,

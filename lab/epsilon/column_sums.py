@@ -47,7 +47,7 @@ from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import exchange_pb2, setup_pb2
-from treetap.workers.engines import Engine, InProcessEngine
+from treetap.workers.engines import Engine
 
 _LABEL_HOLDER, _PARTY = "label holder", "feature party"
 #: Records of a job, one of them the canary: more than a tree has levels. Columns of the party, classes of a forest,
@@ -143,7 +143,7 @@ class _Job:
             mailbox=self,
             costs=SimpleNamespace(operations=Counter()),
             progress=SimpleNamespace(done=0, total=0),
-            engine=InProcessEngine(),
+            engine=Engine(),
             store=SimpleNamespace(published=True),  # so that no budget is looked at
         )
         # the draws of records by tree, and the values of each record

@@ -12,7 +12,7 @@ from tests.alignment.test_protocol import NAMES, job, tables, watched
 from tests.native.forms import HERE
 from tests.simulator import Federation, finished
 from treetap.native import arithmetic
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-class _Engine(InProcessEngine):
+class _Engine(Engine):
     """Workers of a party that computes with one arithmetic, as its workers' processes would."""
 
     def __init__(self, name: arithmetic.Name, used: list[str]) -> None:

@@ -39,7 +39,7 @@ from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, setup_pb2
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 #: Every shape of a world, and every objective with some of them.
 SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
@@ -253,7 +253,7 @@ async def test_no_draw_is_used_twice(
     monkeypatch.setattr(histogram_parameters, "MOST_TOLD", told)
     take_way(monkeypatch, way)
 
-    federation = Federation(tmp_path, HERE.tables, engine=lambda _: InProcessEngine(2))
+    federation = Federation(tmp_path, HERE.tables, engine=lambda _: Engine(2))
     federation.tamper = seen
     finished(await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE)))
     assert_oracles_model(federation.states, HERE.oracle(PARAMS))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from treetap.errors import Interrupted
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class WorkerFault:
 
 
 @dataclass
-class FaultyEngine(InProcessEngine):
+class FaultyEngine(Engine):
     """One worker in place; a call ends with Interrupted where it dies, or hangs for `silence_s`."""
 
     silence_s: float

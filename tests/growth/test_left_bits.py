@@ -27,7 +27,7 @@ from treetap.transfers.extension import message_bytes
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, min_child_weight=0.1, instance_spaces="withheld")
@@ -203,7 +203,7 @@ class Party:
 
     def __init__(self, name: str, folder: Path, out: Wire, into: Wire, attempt: int = 1) -> None:
         self.party, self.job, self.attempt = name, "job", attempt
-        self.engine, self.recorder = InProcessEngine(2), SimpleNamespace(on=False)
+        self.engine, self.recorder = Engine(2), SimpleNamespace(on=False)
         self.store = JobStore(folder / name / "job", folder / name / "model")
         self.store.claim("nonce", "0" * 64)
         self.outbox = self.mailbox = self

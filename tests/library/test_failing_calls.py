@@ -19,7 +19,7 @@ from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import LatticeKey
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine, InWorkers
+from treetap.workers.engines import Engine, InWorkers
 
 pytestmark = pytest.mark.real_time
 
@@ -28,7 +28,7 @@ SLOTS = Slots((20, 20, 10))
 BLOCK = KEY.encrypt_many(SLOTS.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
 
 
-class LateWorker(InProcessEngine):
+class LateWorker(Engine):
     """One worker, whose calls wait until `go` is set; then they are carried out, or it has died."""
 
     def __init__(self, *, dies: bool) -> None:
@@ -43,7 +43,7 @@ class LateWorker(InProcessEngine):
         return await super().call(worker, kernel, *args, us=us)
 
 
-class OneDies(InProcessEngine):
+class OneDies(Engine):
     """Three workers: the second dies at once, the others work for ever."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from tests.library.engines import workers
 from tests.worker_kernels import refuse, work_slowly
 from treetap.errors import Interrupted, Malformed
 from treetap.party.server.main import HUNG
-from treetap.workers.engines import SMALL_US, InProcessEngine, ThreadEngine
+from treetap.workers.engines import SMALL_US, Engine, ThreadEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -185,4 +185,4 @@ async def test_wrong_use_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ThreadEngine(0, 20.0, print)
     with pytest.raises(ValueError, match="no worker 1"):
-        await InProcessEngine().call(1, time.sleep, 0)
+        await Engine().call(1, time.sleep, 0)

@@ -33,7 +33,7 @@ from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
 from treetap.trees.slots import Slots
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2, setup_pb2
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 PARAMS = PivodlParams(gain_comparison="secure", max_depth=3, n_estimators=2)
@@ -94,7 +94,7 @@ class Parties:
                 mailbox=Mailbox(20, self.folder),
                 outbox=outbox,
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
-                engine=InProcessEngine(),
+                engine=Engine(),
                 policy=Policy(),
             )
             self.participants[name] = Participant(cast(Any, context), self.spec, PARAMS)

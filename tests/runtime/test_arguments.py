@@ -17,7 +17,7 @@ from tests.worlds import assert_oracles_model, assert_oracles_scores, lattice_to
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 T = TypeVar("T")
 HERE = world(40, (2, 1, 1), seed=3, fresh=6, missing=0.1)
@@ -48,7 +48,7 @@ def copied(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     return value
 
 
-class Poisoned(InProcessEngine):
+class Poisoned(Engine):
     """Two workers, each of whose calls gets arrays of its own; they and its results are overwritten afterwards."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from treetap.lattice import kernels as lattice
 from treetap.protocols.prediction import predict_request
 from treetap.psi import lists
 from treetap.trees.params import BoostingParams
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.second_tier
 
@@ -91,7 +91,7 @@ async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     clock = Clocked()
     monkeypatch.setattr(usage, "FINISHED", clock)
 
-    class Watched(InProcessEngine):
+    class Watched(Engine):
         async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = 0.0) -> T:
             clock.within(kernel)
             try:

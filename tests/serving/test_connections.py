@@ -21,7 +21,7 @@ from treetap.party.server import main as party_main
 from treetap.party.serving.registry import ServedModels
 from treetap.wire import rpc
 from treetap.wire.rpc import listening_fault
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from tests.serving.gateways import behind_gateway, clear, in_the_clear
@@ -212,7 +212,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
     asyncio.run(
         party_main._serve(
             config,
-            PartyWorkers(InProcessEngine()),
+            PartyWorkers(Engine()),
             arithmetic.choose("auto"),
             Path(),
             until_stdin_closes=False,

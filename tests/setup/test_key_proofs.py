@@ -28,7 +28,7 @@ from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 FIRST, B, C = PARTIES
@@ -36,7 +36,7 @@ DRAW = random.Random(4)
 
 
 def _context(**changes: Any) -> Any:
-    own = {"party": "bank", "digest": bytes(32), "attempt": 1, "engine": InProcessEngine()}
+    own = {"party": "bank", "digest": bytes(32), "attempt": 1, "engine": Engine()}
     return SimpleNamespace(**own | changes)
 
 
@@ -49,7 +49,7 @@ async def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
     holder = KeyHolder(bank.engine, secret, Slots((60,)), "standard")
     await holder.start()
     proof = await make_proof(bank, holder.prove)
-    shop = {"party": "shop", "engine": InProcessEngine()}
+    shop = {"party": "shop", "engine": Engine()}
     await check_key_proof(_context(**shop), "bank", secret.public, proof)
     assert await make_proof(bank, holder.prove) != proof
     others: list[tuple[dict[str, Any], str]] = [

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import gmpy2
 
@@ -65,10 +65,11 @@ class Turns:
         self._spent = 0.0
 
 
-class Engine(Protocol):
-    """Workers of computation."""
+class Engine:
+    """Workers of computation; these run each kernel at once in the caller: for simulators and small computations."""
 
-    workers: int
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = math.inf) -> T:
         """Run `kernel(*args)` in a worker, after every earlier call to that worker.
@@ -79,15 +80,18 @@ class Engine(Protocol):
             Interrupted: the workers have been closed.
             Exception: whatever the kernel raised.
         """
-        ...
+        del us  # all run at once
+        if not 0 <= worker < self.workers:
+            raise ValueError(f"there is no worker {worker}")
+        return kernel(*args)
 
     def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
         """The same without waiting for it, to prepare a later call."""
-        ...
+        del worker
+        kernel(*args)
 
     async def close(self) -> None:
         """End the workers; calls that wait end with Interrupted, and a kernel under way goes on to its end."""
-        ...
 
 
 class InWorkers:
@@ -123,26 +127,7 @@ class InWorkers:
         return [(worker, first, last) for worker, (first, last) in enumerate(bounds) if last > first]
 
 
-class InProcessEngine:
-    """Workers that run each kernel at once in the caller: for simulators and for very small computations."""
-
-    def __init__(self, workers: int = 1) -> None:
-        self.workers = workers
-
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = math.inf) -> T:
-        del us  # all run at once
-        if not 0 <= worker < self.workers:
-            raise ValueError(f"there is no worker {worker}")
-        return kernel(*args)
-
-    def begin(self, _worker: int, kernel: Callable[..., Any], *args: Any) -> None:
-        kernel(*args)
-
-    async def close(self) -> None:
-        """Nothing is left."""
-
-
-class ThreadEngine:
+class ThreadEngine(Engine):
     """One thread per worker, for what is not small.
 
     `silence_s`: seconds without a finished unit of work after which a kernel hangs. `hung` is told of it, once and in
@@ -152,7 +137,8 @@ class ThreadEngine:
     def __init__(self, workers: int, silence_s: float, hung: Callable[[str], object]) -> None:
         if workers < 1:
             raise ValueError("an engine needs at least one worker")
-        self.workers, self._silence_s, self._hung = workers, silence_s, hung
+        super().__init__(workers)
+        self._silence_s, self._hung = silence_s, hung
         self._threads = [ThreadPoolExecutor(1, f"compute-{worker}", _release_the_lock) for worker in range(workers)]
         self._at_work: dict[int, Callable[..., Any]] = {}  # by the number of its thread
         self._awaited = set[asyncio.Future[Any]]()

@@ -34,7 +34,7 @@ from treetap.native.histogram_arrays import DEGREE, Binned
 from treetap.native.histograms import WORD_BYTES, Secrets
 from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.real_time
 
@@ -98,8 +98,8 @@ async def test_sums_over_many_workers_and_bins_are_carried() -> None:
     codes, values = np.arange(records)[:, np.newaxis] % each % bins, np.ones((records, 3), dtype=np.int64)
     agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
     assert agreed.word_bits >= 39  # narrower words would not show it
-    holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED)
-    sets, order = HistogramSets(InProcessEngine(workers), agreed, SEED), np.arange(bins - 1)
+    holder = HistogramKeyHolder(Engine(), agreed, slots, SEED)
+    sets, order = HistogramSets(Engine(workers), agreed, SEED), np.arange(bins - 1)
     await sets.start()
     async for first, count, words in holder.encrypt(values, seed(1)):
         width = len(words) // count
@@ -292,7 +292,7 @@ def test_codes_that_are_none_of_the_columns() -> None:
         ([[0], [0]], [Shape(256, True)]),
     ):
         with pytest.raises(ValueError, match="bin"):
-            asyncio.run(HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes).start())
+            asyncio.run(HistogramSums(Engine(), parameters, SEED, np.array(codes), shapes).start())
 
 
 async def test_a_value_that_does_not_fit_is_not_encrypted() -> None:

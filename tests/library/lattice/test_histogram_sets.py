@@ -26,7 +26,7 @@ from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_shards import Shards
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.real_time
 
@@ -261,7 +261,7 @@ async def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypa
     monkeypatch.setattr(histogram_shards, "CELLS_PER_ANSWER", 2)
 
     parameters, slots = sizes(records, SHAPES)
-    holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED)
+    holder = HistogramKeyHolder(Engine(), parameters, slots, SEED)
     words = [part async for part in holder.encrypt(values, QUERY)]
     for rows in (np.arange(records), np.flatnonzero(rng.random(records) < 0.3), np.arange(3), np.arange(0)):
         one = await _totals(1, records, SHAPES, codes, words, rows)

@@ -14,7 +14,7 @@ from treetap.lattice.columns import FixedPoint, label_columns
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.lattice.scheme import LatticeKey
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.real_time
 
@@ -45,7 +45,7 @@ async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     """Each worker's part has an encryption of zero, of which the noise's bound knows 128."""
     taken = []
 
-    class Many(InProcessEngine):
+    class Many(Engine):
         async def call(self, worker, kernel, *args, us=0.0):
             taken.append(worker)
 
@@ -76,7 +76,7 @@ async def test_the_owner_reads_only_a_little_ahead():
             taken.append(place)
             yield np.full((1, 3), place)
 
-    owner = LatticeKeyHolder(InProcessEngine(), KEY)
+    owner = LatticeKeyHolder(Engine(), KEY)
     stream = owner.encrypt(groups())
     await anext(stream)
     assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
@@ -85,7 +85,7 @@ async def test_the_owner_reads_only_a_little_ahead():
 
 async def test_a_chain_over_lanes():
     """A first member passes columns on for two outputs in order."""
-    engine = InProcessEngine()
+    engine = Engine()
     member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), 2)
     await member.start()
     columns = RNG.integers(-500, 500, (4, 30))
@@ -156,8 +156,8 @@ def test_an_ensemble_is_scored_within_tolerance():
         exact += tree[np.where(left[1], 1 - left[2], 3 - left[3])]
 
     async def run():
-        owner = LatticeKeyHolder(InProcessEngine(), key)
-        member = LatticeMember(InProcessEngine(), parameters, key.public_bytes())
+        owner = LatticeKeyHolder(Engine(), key)
+        member = LatticeMember(Engine(), parameters, key.public_bytes())
         await member.start()
         place = 0
         async for ciphertexts in owner.encrypt(columns):

@@ -15,7 +15,7 @@ from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.native import rings
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 QUERY, RECORDS, PLACES = b"\x11" * 32, 300, sum(shape.sums for shape in SHAPES)
 
@@ -32,9 +32,9 @@ async def test_masked_sums_open_to_shares(way, widths, sign):
     values = largest * rng.choice([sign or 1, sign or -1], (RECORDS, len(widths)))
     order = rng.permutation(PLACES)
     masks, plus = sum_masks(agreed, PLACES)
-    holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED)
-    queries = HistogramSums(InProcessEngine(), agreed, SEED, codes, SHAPES)
-    party = queries if way == "queries" else HistogramSets(InProcessEngine(), agreed, SEED)
+    holder = HistogramKeyHolder(Engine(), agreed, slots, SEED)
+    queries = HistogramSums(Engine(), agreed, SEED, codes, SHAPES)
+    party = queries if way == "queries" else HistogramSets(Engine(), agreed, SEED)
     await party.start()
     async for part in holder.encrypt(values, QUERY):
         await party.add_block(*part)

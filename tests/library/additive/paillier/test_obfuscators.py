@@ -29,7 +29,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput
 from treetap.protocols.key_options import Obfuscation
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 BITS = 1024
 KEY = SecretKey.generate(BITS)
@@ -60,7 +60,7 @@ def test_every_packed_ciphertext_has_its_own_obfuscator() -> None:
 async def test_the_sums_of_an_empty_table_are_all_different() -> None:
     """No ciphertext of an answer repeats within it or in the next one, though every plaintext is zero."""
     codes = np.zeros((0, 3), dtype=np.uint8)
-    sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3)
+    sums = EncryptedSums(Engine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3)
     order = np.arange(sums.n_candidates)
     blob = await sums.candidates(None, order) + await sums.candidates([np.zeros(0, dtype=np.int64)] * 2, order)
     ciphertexts = integers(PUBLIC, blob)
@@ -272,7 +272,7 @@ async def test_as_shipped_the_owner_finds_nothing():
 
     codes = np.ones((RECORDS, 1), dtype=np.uint8)
     codes[list(SUMMED)] = 0
-    engine = InProcessEngine()
+    engine = Engine()
     sums = EncryptedSums(engine, key.public, SLOTS, codes, [(2, False)])
     await sums.add_block(np.arange(RECORDS), blob)
     packed = await sums.candidates(None, np.arange(1))

@@ -24,7 +24,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic, library, numbers, pairs
 from treetap.protocols.key_options import OBFUSCATIONS
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 NAMES: tuple[arithmetic.Name, ...] = ("gmpy2", *HERE)
 pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
@@ -212,7 +212,7 @@ def test_candidate_sums_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     async def run() -> list[Any]:
         key = SecretKey(int(made._p), int(made._q))
         blob = key.encrypt_many(slots.encode(columns), "short-exponent")
-        sums = EncryptedSums(InProcessEngine(), key.public, slots, codes, shapes)
+        sums = EncryptedSums(Engine(), key.public, slots, codes, shapes)
         width = key.public.ciphertext_bytes
         for first in range(0, 300, 70):
             rows = np.arange(first, min(first + 70, 300))

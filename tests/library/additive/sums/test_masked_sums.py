@@ -17,7 +17,7 @@ from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.workers.engines import Engine, InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.real_time
 
@@ -78,7 +78,7 @@ async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.Monk
     """Sums of kept entries come back exactly, packed; small calls or large, parts cut anywhere."""
     monkeypatch.setattr(masked_sums, "CALL_BYTES", 5 * WIDTH)
 
-    engine = InProcessEngine()
+    engine = Engine()
     owner = owner_of(engine, kind)
     await owner.start()
     forwarded = await first_hop(engine, owner, kind)
@@ -126,7 +126,7 @@ def kept_or_dropped(
     masks = np.random.default_rng(1).integers(0, 2, (records, 2)).astype(bool)
 
     async def main() -> bytes:
-        engine = InProcessEngine()
+        engine = Engine()
         owner = EntryKeyHolder(engine, key, 1, sent_by, 57)
         await owner.start()
         constants = b"".join([part async for part in owner.encrypt(np.array([[7]]))])
@@ -193,7 +193,7 @@ def test_the_owner_gets_standard_obfuscators() -> None:
     root = gmpy2.invert(PUBLIC.n, (p - 1) * (q - 1))
 
     async def main() -> list[mpz]:
-        engine = InProcessEngine()
+        engine = Engine()
         owner = owner_of(engine)
         await owner.start()
         last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None)
@@ -208,7 +208,7 @@ def test_the_owner_gets_standard_obfuscators() -> None:
 
 async def test_what_does_not_fit_is_refused() -> None:
     """Too few and too many ciphertexts, half a one, constants that are not there, sums under another key."""
-    engine = InProcessEngine()
+    engine = Engine()
     owner = owner_of(engine)
     await owner.start()
     member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, "short-exponent")
@@ -235,6 +235,6 @@ async def test_what_does_not_fit_is_refused() -> None:
 
 def test_as_many_outputs_as_a_plaintext_holds() -> None:
     """Sixteen outputs fit 1024 bits; the seventeenth is refused before anything is sent."""
-    assert len(EntryKeyHolder(InProcessEngine(), KEY, 16, "standard", 57).slots.widths) == 16
+    assert len(EntryKeyHolder(Engine(), KEY, 16, "standard", 57).slots.widths) == 16
     with pytest.raises(PlaintextOverflow, match="of this key holds"):
-        EntryKeyHolder(InProcessEngine(), KEY, 17, "standard", 57)
+        EntryKeyHolder(Engine(), KEY, 17, "standard", 57)

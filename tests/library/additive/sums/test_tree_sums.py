@@ -20,7 +20,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Conflict, Malformed, PlaintextOverflow
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine
 
 pytestmark = pytest.mark.real_time
 
@@ -234,7 +234,7 @@ async def test_wrong_use_of_sums_is_refused():
                 await sums.candidates(None, np.array(order))
 
 
-class CountingEngine(InProcessEngine):
+class CountingEngine(Engine):
     """In-process workers that answer late and count how many calls are under way."""
 
     def __init__(self, workers=1):
@@ -325,7 +325,7 @@ async def test_values_that_do_not_fit_are_refused():
 
 async def test_lanes_forget_the_key():
     """After close the worker cannot open anything; unknown obfuscations are refused at the start."""
-    engine = InProcessEngine()
+    engine = Engine()
     owner = KeyHolder(engine, KEY, SLOTS, "standard")
     await owner.start()
     await owner.close()
