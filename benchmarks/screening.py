@@ -71,16 +71,6 @@ def measured(name: str, columns: Floats, labels: Ints) -> Iterator[Row]:
 def fitted(rows: list[Row]) -> tuple[float, float]:
     """LOW and HIGH."""
     added = np.array([squared(row.area) - squared(row.own.auc) for row in rows])
-<<<<<<< HEAD
-    at = {
-        z: np.array([max(distance(row.own, row.gain + z * row.error), 1e-9) for row in rows])
-        for z in (-1.645, 0, 1.645)
-    }
-    power = float(np.polyfit(np.log(at[0]), np.log(np.maximum(added, 1e-4)), 1)[0])
-    ends = ((0, 0.5), (-1.645, 0.05), (1.645, 0.95))
-    middle, low, high = (float(np.quantile(added / at[z] ** power, share)) for z, share in ends)
-    return middle, max(low, 0.0), high, power
-=======
     low, high = (
         np.quantile(
             added / [max(distance(it.own, it.gain + z * it.error), 1e-9) for it in rows], 0.5 + 0.475 * np.sign(z)
@@ -88,7 +78,6 @@ def fitted(rows: list[Row]) -> tuple[float, float]:
         for z in (-NINE_IN_TEN, NINE_IN_TEN)
     )
     return max(float(low), 0.0), float(high)
->>>>>>> screen
 
 
 def main() -> None:

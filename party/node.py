@@ -235,7 +235,8 @@ class PartyNode:
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         session.organisations[caller] = ORGANISATION.get()
         if caller == (spec := session.request.setup.prepare.spec).dealer:
-            check_dealer(self.config.name, spec, {**session.organisations, self.config.name: self._organisation})
+            own = {self.config.name: self.config.transport().organisation}  # by the certificate as it is now
+            check_dealer(self.config.name, spec, {**session.organisations, **own})
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message, content)
         return exchange_pb2.Receipt()
@@ -295,7 +296,8 @@ class PartyNode:
         submission = SUBMISSIONS[kind](request)
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-            current, serves = self._sessions.get(request.job), _serves(request, kind)
+            current = self._sessions.get(request.job)
+            serves = kind == "open_model" and request.prediction.open_model.serve
             beside = request.beside and serves and current is not None and current.serves
             if current is not None:
                 current.check_same(caller, submission)
@@ -375,11 +377,6 @@ class PartyNode:
             raise self._unknown(request.job)
         session.check_attempt(request.attempt)
         return session
-
-    @property
-    def _organisation(self) -> str:
-        """This party's own, by its certificate as it is now."""
-        return self.config.transport().organisation
 
     def _unknown(self, job: str) -> UnknownJob:
         """The error of a job that is not here, or is another caller's: the caller cannot tell which."""
@@ -509,11 +506,6 @@ class PartyNode:
             if not self._attempts.later_begun(job, session.submission, attempt):
                 with disk_faults(self.config.name, "leave"):
                     self._attempts.left(job, session.submission, attempt)
-
-
-def _serves(request: control_pb2.StepRequest, kind: str) -> bool:
-    """True of a step that opens a model to be served."""
-    return kind == "open_model" and request.prediction.open_model.serve
 
 
 def _check_head(job: str, trace: bytes = b"") -> None:

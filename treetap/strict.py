@@ -159,15 +159,9 @@ def faults_of(failure: ValidationError, schema: type[BaseModel]) -> list[str]:
     """Faults of content that the schema refused: each field by its place, the fault, and what may be meant."""
     return [
         f"{'.'.join(f'[{part + 1}]' if isinstance(part, int) else part for part in error['loc']) or WHOLE}: "
-        f"{_fault(error, schema)}"
+        f"{_what(error)}{_about_key(error['loc'], schema) if error['type'] == 'extra_forbidden' else ''}"
         for error in failure.errors()
     ]
-
-
-def _fault(error: Any, schema: type[BaseModel]) -> str:
-    """What is wrong with a field, and what may be meant."""
-    location, kind = error["loc"], error["type"]
-    return f"{_what(error)}{_about_key(location, schema) if kind == 'extra_forbidden' else ''}"
 
 
 def _about_key(location: tuple[int | str, ...], schema: type[BaseModel]) -> str:

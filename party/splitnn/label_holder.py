@@ -289,6 +289,7 @@ class LabelHolder:
             if epochs < self._params.epochs and not self._figures.stopped:
                 raise OutOfOrder(f"publish cannot come now: {epochs} of {self._params.epochs} epochs are stored")
             params, data, side = self._params, self.data, required(self._side)
+            clean = None if data.clean is None else json.dumps(self._figures.clean_summary(), indent=1).encode()
             await self._job.publish(
                 {
                     "role": "label_holder",
@@ -305,7 +306,7 @@ class LabelHolder:
                     "epochs": epochs,
                     **self._figures.summary(),
                 },
-                self._clean_metrics(),
+                {CLEAN_METRICS: clean} if clean else {},  # of a training by noisy labels
             )
         return published_network(store.manifest())
 
@@ -350,12 +351,6 @@ class LabelHolder:
         if clean is not None:
             self._figures.take_clean(epoch, objective, *beside(clean.for_use(Use.OWN_FILES)))
         return self._figures.take(epoch, objective, loss, *beside(self.data.labels))
-
-    def _clean_metrics(self) -> dict[str, bytes]:
-        """The file of the metrics by clean labels; none where training had these, as the manifest says."""
-        if self.data.clean is None:
-            return {}
-        return {CLEAN_METRICS: json.dumps(self._figures.clean_summary(), indent=1).encode()}
 
     def _check_labels(self, data: LabelledTable) -> None:
         """Raise `DataError` if the labels do not fit the objective."""

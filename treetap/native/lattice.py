@@ -97,8 +97,9 @@ class Ring:
 
     def uniform(self, seed: bytes) -> Polynomial:
         """The uniform polynomial that a seed stands for."""
+        in_bounds(len(seed) == SEED_BYTES, "a seed of another length")
         out = np.empty(self.shape, dtype=np.uint32)
-        self._call("uniform", _seed(seed), out)
+        self._call("uniform", seed, out)
         return out
 
     def blinds(self, count: int) -> Ints:
@@ -210,8 +211,3 @@ def _root(prime: int, order: int) -> int:
     for _ in range(order // 2):  # all primitive roots are odd powers of one
         smallest, power = min(smallest, power), power * square % prime
     return smallest
-
-
-def _seed(seed: bytes) -> bytes:
-    in_bounds(len(seed) == SEED_BYTES, "a seed of another length")
-    return seed

@@ -12,7 +12,6 @@ from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.messages import (
     JobSizes,
-    Members,
     MessageRow,
     Series,
     all_report,
@@ -115,11 +114,6 @@ def each_turn(sizes: PivodlSizes, _sender: str, _receiver: str) -> tuple[range, 
 def stage_of(level: int, turn: int) -> int:
     """The stage of a turn's messages; turns count from 1."""
     return level * PLACES + turn
-
-
-def no_party_opens(_members: Members) -> Sequence[str]:
-    """None more than others: whose sums a party opens is drawn, and every party is a peer of every other."""
-    return ()
 
 
 def _of(spec: setup_pb2.JobSpec) -> PivodlParams:
@@ -272,7 +266,7 @@ PROTOCOL = TrainingProtocol(
         MessageRow("settled_level", all_report, step="settle_children"),
         MessageRow("closed_tree", all_report, step="close_tree"),
     ),
-    opens_sums=no_party_opens,
+    opens_sums=lambda _members: (),  # whose sums a party opens is drawn, and every party is a peer of every other
     centrally=Centrally(predict_centrally),
     sequential=True,
     most_equals=10,

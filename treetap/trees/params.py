@@ -422,7 +422,6 @@ def contradicted(max_depth: object) -> str:
     return f'model = "additive" decides max_depth = 1: remove max_depth = {max_depth!r}, or model'
 
 
-
 #: The label holder's own model in a screening: of its columns alone, by trees of three levels until they stop helping.
 OWN_MODEL = BoostingParams(
     n_estimators=200, max_depth=3, learning_rate=0.1, early_stopping_rounds=10, validation_share=0.15

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -73,8 +73,9 @@ class OwnRows:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 as the chain has it; forgetting a record does not change it."""
-        state = sha256(HEADER + self.key)
-        for entry, row in zip(self._texts(), self.rows.tolist(), strict=True):
+        state, content, size = sha256(HEADER + self.key), self.entries.tobytes(), ENTRY.itemsize
+        texts = (content[first : first + size] for first in range(0, len(content), size))
+        for entry, row in zip(texts, self.rows.tolist(), strict=True):
             state.update(entry[:32] if row == FORGOTTEN else sha256(entry).digest())
         return state.digest()
 
@@ -94,10 +95,6 @@ class OwnRows:
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all. Raises OSError."""
         write_whole(path, HEADER + self.key + self.entries.tobytes())
-
-    def _texts(self) -> Iterator[bytes]:
-        content, size = self.entries.tobytes(), ENTRY.itemsize
-        return (content[first : first + size] for first in range(0, len(content), size))
 
 
 def keep(folder: Path, own: OwnRows) -> OwnAlignment:

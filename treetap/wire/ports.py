@@ -134,16 +134,6 @@ class Timeouts:
         """Finding the cause of a failed connection, or looking at a server before one: up to five round trips."""
         return min(5.0, self.silence_s)
 
-    @property
-    def ping_s(self) -> float:
-        """Quiet of a connection with calls under way until it is tested; servers refuse more than one in 10 s."""
-        return max(10.0, min(20.0, self.silence_s / 2))
-
-    @property
-    def pong_s(self) -> float:
-        """The answer to such a test."""
-        return max(3.0, min(10.0, self.silence_s / 3))
-
 
 class Reconnects:
     """The breaks of one call and the pauses between its repeats, within the silence that its receiver may keep."""

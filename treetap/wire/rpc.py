@@ -89,8 +89,9 @@ def channel_options(timeouts: Timeouts, give_up_s: float = GIVE_UP_S) -> list[tu
     """The options of a channel whose process has these deadlines. `give_up_s`: see `GIVE_UP_S`."""
     return [
         *_COMMON,
-        ("grpc.keepalive_time_ms", int(1000 * timeouts.ping_s)),
-        ("grpc.keepalive_timeout_ms", int(1000 * timeouts.pong_s)),
+        # the quiet of a connection until it is tested, of which servers refuse more than one in 10 s; then the answer
+        ("grpc.keepalive_time_ms", int(1000 * max(10.0, min(20.0, timeouts.silence_s / 2)))),
+        ("grpc.keepalive_timeout_ms", int(1000 * max(3.0, min(10.0, timeouts.silence_s / 3)))),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", int(1000 * timeouts.connect_s)),  # of an attempt, in spite of its name
         ("grpc.max_reconnect_backoff_ms", 500),  # of the pause between two
