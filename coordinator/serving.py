@@ -46,16 +46,18 @@ class _Served:
         """True once clients are answered by it."""
         return self._block + self._waits > 0
 
-    async def prepare(self) -> None:
-        """All before the first block. An attempt beside another one that fails is left by all its parties."""
+    async def prepare(self) -> TreetapError | None:
+        """All before the first block; an attempt beside another one that fails is left, and returns its error."""
         try:
             self._opened = await self._course.begin(self._roster, self._opening, self.progress)
-        except TreetapError:
-            if self._roster.beside:
-                await self._roster.leave(LEAVE_S, alone=True)
-            raise
+        except TreetapError as failure:
+            if not self._roster.beside:
+                raise
+            await self._roster.leave(LEAVE_S, alone=True)
+            return failure
         self._roster.log_level = logging.DEBUG  # the metrics cover these repeated steps
         self._began = self._look = _now()
+        return None
 
     async def answer(self) -> serving_pb2.AwaitedRequests:
         """Wait for requests, a few seconds at most so that each step keeps its deadline, and score their records.
@@ -121,7 +123,7 @@ async def serve(
     served = following = _Served(roster, opening, progress)
     await served.prepare()
     progress.phase("serve")
-    preparing: asyncio.Task[None] | None = None
+    preparing: asyncio.Task[TreetapError | None] | None = None
     retiring, not_before = set[asyncio.Task[None]](), _now() + REREAD_S
     try:
         while progress.ending or not progress.back:
@@ -132,7 +134,7 @@ async def serve(
                 preparing = asyncio.ensure_future(following.prepare())
             if preparing is None or not preparing.done():
                 continue
-            failure, preparing = _failure(preparing), None
+            failure, preparing = preparing.result(), None
             not_before = _now() + (RETRY_S if failure else REREAD_S)
             if isinstance(failure, Refused | Pending):
                 raise failure  # by today's policies nobody serves the model
@@ -147,15 +149,6 @@ async def serve(
             served = following
     finally:
         await ended([*retiring, *([preparing] if preparing else [])])
-
-
-def _failure(task: asyncio.Task[None]) -> TreetapError | None:
-    """The error with which a task has ended, where that is one of ours; any other one is raised."""
-    try:
-        task.result()
-    except TreetapError as failure:
-        return failure
-    return None
 
 
 def _unseen() -> Progress:
