@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treetap.arrays import Ints
 from treetap.trees import screening
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.metrics import auc
+from treetap.trees.params import OWN_MODEL
 from treetap.trees.screening import (
     Own,
     Screened,
@@ -33,7 +35,7 @@ def _binned(columns: Floats) -> BinnedTable:
     return bin_table(columns, names, 32, may_be_constant=names)
 
 
-def _labels(logit: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _labels(logit: Floats, rng: np.random.Generator) -> tuple[Floats, Ints]:
     """Probabilities of class 1, and labels drawn by them."""
     p: Floats = 1 / (1 + np.exp(-logit))
     return p, (rng.random(len(p)) < p).astype(np.int64)
@@ -103,13 +105,13 @@ def test_noise_has_no_information_on_average() -> None:
         of_noise = _screened(p, labels, rng.normal(size=(3000, 4))).columns
         ivs += [column.iv for column in of_noise]
         gains += [[column.gain_alone, column.gain_beyond] for column in of_noise]
-    assert np.mean(ivs) == pytest.approx(0, abs=4 * np.std(ivs) / math.sqrt(len(ivs)))
+    assert np.mean(ivs) == pytest.approx(0, abs=4 * float(np.std(ivs)) / math.sqrt(len(ivs)))
     assert np.abs(np.mean(gains, axis=0) / np.std(gains, axis=0)).max() < 4 / math.sqrt(len(gains))
 
 
 def test_own_scores_have_not_seen_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """By columns of noise they tell nothing, as scores of a model of these records would."""
-    monkeypatch.setattr(screening, "OWN_MODEL", replace(screening.OWN_MODEL, n_estimators=12))
+    monkeypatch.setattr(screening, "OWN_MODEL", replace(OWN_MODEL, n_estimators=12))
     rng = np.random.default_rng(3)
     columns, labels = rng.normal(size=(400, 5)), rng.integers(0, 2, 400)
     assert abs(auc(own_scores(_binned(columns), labels), labels) - 0.5) < 0.1

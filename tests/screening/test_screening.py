@@ -25,7 +25,7 @@ from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees import screening
 from treetap.trees.binning import bin_table
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import OWN_MODEL, BoostingParams, ForestParams
 from treetap.trees.screening import own_scores
 from treetap.wire.v2 import exchange_pb2, growth_pb2, setup_pb2
 
@@ -42,7 +42,7 @@ def _job(params: BoostingParams = PARAMS, **changes: Any) -> setup_pb2.JobSpec:
 @pytest.fixture(autouse=True)
 def _in_the_order_of_ids(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The label holder's order is that of ids; ciphertexts are transparent, and own models of few trees."""
-    monkeypatch.setattr(screening, "OWN_MODEL", replace(screening.OWN_MODEL, n_estimators=3))
+    monkeypatch.setattr(screening, "OWN_MODEL", replace(OWN_MODEL, n_estimators=3))
     monkeypatch.setattr(alignment, "permutation", np.arange)
     with ciphers(KeysMade(), transparent=True):
         yield
@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "weights": ({"tables": weighted(HERE, np.ones(100)).tables}, {}, "weight and a screening do not go together"),
     "noisy labels": (
-        {"defences": {HOLDER: Defences(label_dp={"epsilon": 1.0})}},
+        {"defences": {HOLDER: Defences.model_validate({"label_dp": {"epsilon": 1.0}})}},
         {},
         "label_dp and a screening do not go together",
     ),

@@ -207,9 +207,12 @@ def column_of(number: int, name: str, cells: Ints, own: Own) -> Column:
     woe: Floats = np.log(of_good / of_bad)
     records, noise = own.good + own.bad, (len(there) - 1) * (1 / own.good + 1 / own.bad)
     share = own.bad / records
-    alone, free = _statistic(there[:, RECORDS] * share - bad, there[:, RECORDS] * share * (1 - share))
+    expected: Floats = there[:, RECORDS].astype(np.float64) * share
+    alone, free = _statistic(expected - bad, expected * (1 - share))
     gain_alone = (alone - free) / records / 2
-    beyond, free = _statistic((there[:, G] - there[:, H] * (own.g / own.h)) / UNIT, there[:, H] / UNIT)
+    h: Floats = there[:, H] / UNIT
+    g: Floats = there[:, G] / UNIT - h * (own.g / own.h)
+    beyond, free = _statistic(g, h)
     gain_beyond = (beyond / own.spread - free) / records / 2
     return Column(
         number,
