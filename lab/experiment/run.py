@@ -221,8 +221,8 @@ def evaluated(
     told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
     weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
     with np.errstate(over="ignore", invalid="ignore"):
-        measured = metrics.finite(metrics.evaluate(*told[:3], weights, manifest["params"]))
-        document = evaluate(*told, None if positive is None else class_name(positive), manifest["params"])
+        measured = metrics.finite(metrics.evaluate(*told[:3], weights, manifest.get("params", {})))
+        document = evaluate(*told, None if positive is None else class_name(positive), manifest.get("params", {}))
     return told[1], measured, Evaluation.model_validate(document)
 
 

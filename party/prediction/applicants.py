@@ -108,8 +108,7 @@ def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats
 
 def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnField], fields: int) -> Floats:
     here, begins = Path("fields"), manifest.get("offsets", {})
-    features = manifest["source_columns"]
-    columns = [*features, *begins.values()]
+    columns = [*manifest["source_columns"], *begins.values()]
     if strange := [name for name in given if name not in columns]:
         known = did_you_mean(strange[0], columns)
         raise DataError(f"{here}: column {visible(strange[0])!r} is none of the model's{known}")
@@ -121,7 +120,7 @@ def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnFie
             raise DataError(f"{here}: column {name!r} is missing; write null where a record has no value")
         kind = given[name].WhichOneof("value")
         cells[name] = getattr(given[name], kind) if kind else None
-    own = features_of(here, manifest, {name: cells[name] for name in features})
+    own = features_of(here, manifest, cells)
     if not begins:
         return own
     parts = {name: pa.chunked_array([pa.array([cells[name]])]) for name in begins.values()}

@@ -154,7 +154,7 @@ def test_the_other_word_is_of_the_same_job(job: dict[str, Any], other: str) -> N
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        ({"reg_alpha": 1.0}, "leave it out, or set privacy = 'withheld'"),
+        ({"reg_alpha": 1.0}, "set it to 0, or set privacy = 'withheld'"),
         ({"grow_policy": "lossguide"}, "grow depthwise to max_depth alone"),
         ({"protocol": "forest", "binning": "per-node"}, "set binning = 'global'"),
         (

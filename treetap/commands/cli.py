@@ -158,7 +158,7 @@ class Commands(LazyGroup):
         "model": Row("treetap.commands.accounts", "Published models in a party's own state folder.", JOBS),
         "leakage": Row(
             "treetap.commands.accounts",
-            "Show what others can read of this party's labels, or of its ids: also while a job trains.",
+            "Show what others can read of this party's labels, columns or ids: also while a job trains.",
             PRIVACY,
         ),
         "labels": Row(
