@@ -202,8 +202,7 @@ class OwnNetwork:
 
     def __init__(self, table: Table, classes: int, party: str, params: SplitnnParams, draws: Draws) -> None:
         self._table, self._classes, self._party, self._draws = table, classes, party, draws
-        # no other party sits out, and no record is set aside
-        self._params = replace(params, early_stopping_rounds=None, party_dropout={})
+        self._params = params.of_one_party()
         self._scaler = InputScaler.fit(table, np.arange(len(table.ids), dtype=np.int64))
 
     def of(self, records: Ints, known: Ints, labels: Ints) -> Floats:

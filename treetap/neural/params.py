@@ -6,7 +6,7 @@ Architectures have names and sizes, never an import path: a job cannot make a pa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from treetap.errors import ConfigError
@@ -181,6 +181,10 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
         for name, sizes in self.bottom.items():
             wrong += sizes.faults(f"bottom.{name}")
         return wrong + self.top.faults()
+
+    def of_one_party(self) -> SplitnnParams:
+        """The same for a model of one party: no other sits out, and no record is set aside."""
+        return replace(self, early_stopping_rounds=None, party_dropout={})
 
 
 def _bad_sizes(name: str, sizes: object, allowed: Range = _SIZE) -> list[str]:
