@@ -27,7 +27,7 @@ from treetap.wire.records import chunks_of
 from treetap.wire.v2 import growth_pb2, transcript_pb2
 
 #: Most columns in one message.
-COLUMNS_PER_MESSAGE = 256
+COLUMNS_PER_MESSAGE = 384
 
 
 class SplitTable:

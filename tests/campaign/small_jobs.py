@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ from tests.worlds import (
     world,
 )
 from treetap.errors import TreetapError
-from treetap.models.store import read_model
+from treetap.models.store import REPORT, read_model
 from treetap.party.config import ServeConfig
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences
 from treetap.party.runtime.ledger import ledger_of
@@ -57,6 +58,8 @@ TWO = world(16, (1, 1), seed=31, fresh=6)
 #: Of which the feature party lacks some records.
 LACKED = lacking(TWO, 0.3)
 FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+#: Of which a screening has enough records of each class.
+SCREENED = world(24, (1, 1, 1), seed=34, fresh=6)
 #: Of which a feature party's partition of categories wins splits.
 KINDS = categorical_world(24, {LABEL_HOLDER: (0,), B: (6,), C: (0,)}, fresh=6)
 DIVIDED = BoostingParams(n_estimators=1, max_depth=2, max_bin=3)
@@ -80,6 +83,7 @@ TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
         oracle(LACKED, PARAMS),
     ),
     "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
+    "screening": (SCREENED, spec(PARAMS.screened(), obfuscation="standard", screen=True), None),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
     "forest on a lattice": (HERE, spec(FOREST, scheme=LATTICE), oracle(HERE, FOREST)),
     "pivodl": (SPREAD, spec(SMALL, obfuscation="standard", key_bits=512), oracle(SPREAD, SMALL)),
@@ -249,6 +253,8 @@ def wrong(federation: Federation, story: str, job: str = "new") -> str:
         elif story == "noise on sums":  # drawn anew in each attempt: no oracle has it
             for state in federation.states.values():
                 assert len(read_model(state / "models" / "job")[1]) == PARAMS.n_estimators
+        elif story == "screening":
+            _check_screening(federation)
         elif story in TRAININGS:
             assert_oracles_model(federation.states, TRAININGS[story][2])
         elif story in PREVIEWS:
@@ -261,6 +267,15 @@ def wrong(federation: Federation, story: str, job: str = "new") -> str:
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         return f"{type(failure).__name__} {' '.join(str(failure).split())[:200]}"
     return ""
+
+
+def _check_screening(federation: Federation) -> None:
+    """Fail unless the report has all records and those of the second class in the bins of each column."""
+    report = json.loads((federation.state(LABEL_HOLDER) / "models" / "job" / REPORT).read_bytes())
+    assert [party["party"] for party in report["parties"]] == [B, C]
+    for column in (column for party in report["parties"] for column in party["columns"]):
+        assert sum(of["records"] for of in column["bins"]) == len(SCREENED.y)
+        assert sum(of["bad"] for of in column["bins"]) == int(SCREENED.y.sum())
 
 
 def _check_preview(federation: Federation, answer: str) -> None:

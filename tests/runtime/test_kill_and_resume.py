@@ -97,7 +97,7 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     forests = ("share_labels", "take_labels", "encrypted_labels")
     categories = ("chosen_partitions", "noised_sums")  # by the parties' own tables and files
     previewing = ("charge_", "count_", "take_count", "least_", "shared_")
-    sharing = ("deal", "shares", "champion_", "winner_", "choose_shares", "correlations", "opened_pairs")
+    sharing = ("deal", "shares", "champion_", "winner_", "choose_shares", "correlations", "opened_pairs", "screened_")
     checks = (
         "check_job",
         "alignment_key",

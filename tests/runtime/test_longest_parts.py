@@ -37,9 +37,11 @@ from treetap.party.growth.messages import (
     won_messages,
 )
 from treetap.party.growth.messages import child_messages as children_messages
+from treetap.party.growth.split_table import COLUMNS_PER_MESSAGE
 from treetap.party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from treetap.party.runtime.context import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from treetap.protocols.key_options import PAILLIER, KeyKind
+from treetap.protocols.messages import LONGEST_NAME
 from treetap.psi.group import POINT_BYTES
 from treetap.transfers.base import CHOICE_BYTES
 from treetap.trees.candidates import Partition
@@ -199,6 +201,12 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "block_records": lambda: (
         prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(_rows(), TOTAL))
     ),
+    "screened_columns": lambda: [
+        growth_pb2.ScreenedColumns(
+            columns=[growth_pb2.ScreenedColumn(bins=2**31, has_missing=True, categories=True, name="x" * LONGEST_NAME)]
+            * COLUMNS_PER_MESSAGE
+        )
+    ],
     "reason_columns": lambda: [prediction_pb2.ReasonColumns(count=2**31, names=["x" * 1000] * 100)],
     "record_ways": lambda: [prediction_pb2.RecordWays(first=2**31, ways=2**31)],
     "split_names": lambda: (

@@ -29,7 +29,7 @@ def test_the_default_policy_emits_what_boosting_and_inference_need_and_no_more()
     """No plaintext sum, bin, leaf weight, feature name, explanation or embedding leaves; predictions go to parties."""
     assert {name for name, declared in CLASSES.items() if not declared.default_receivers} == {
         *("DISCLOSURE_UNSPECIFIED", "BIN_ASSIGNMENT", "AGGREGATE", "LEAF_WEIGHT", "MASKED_SHARE", "FEATURE_NAME"),
-        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT", "REASON"),
+        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT", "REASON", "COLUMN_BINS"),
     }
     receivers = {receiver for declared in CLASSES.values() for receiver in declared.default_receivers}
     assert receivers <= {EVERYBODY, *KINDS}

@@ -262,3 +262,13 @@ def test_a_training_becomes_a_screening_without_its_models_parameters() -> None:
     made.parameters.boosting.trees.max_depth = 3
     with pytest.raises(BadInput, match="nothing else of a model"):
         check_spec(made)
+
+
+async def test_a_second_screening_of_a_pair_counts_with_the_first(tmp_path: Path) -> None:
+    """And with trainings: one attempt a day is one of either."""
+    partner = {B: {"partners": {HOLDER: {"jobs_per_day": 1}}}}
+    here = world(60, dims=(1, 1), levels=2)
+    federation = Federation(tmp_path, here.tables, policies=partner)
+    finished(await federation.train(_job(parties=2)))
+    failed(await federation.train(_job(parties=2), "again"), "jobs_per_day of its policy are used up")
+    failed(await federation.train(spec(PARAMS, parties=2), "training"), "jobs_per_day of its policy are used up")
