@@ -41,11 +41,6 @@ class _Served:
         self._block, self._waits = 0, 0
         self._began = self._look = _now()
 
-    @property
-    def begun(self) -> bool:
-        """True once clients are answered by it."""
-        return self._block + self._waits > 0
-
     async def prepare(self) -> TreetapError | None:
         """All before the first block; an attempt beside another one that fails is left, and returns its error."""
         try:
@@ -104,7 +99,7 @@ class _Served:
         try:
             ends = False
             while not ends:
-                last = following.begun  # what comes from now on goes there
+                last = following._block + following._waits > 0  # what comes from now on goes there
                 ends = not (await self.answer()).records and last
             await self._roster.leave(LEAVE_S)
         except TreetapError as failure:

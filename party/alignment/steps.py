@@ -84,12 +84,13 @@ class PartnerRecords:
     Attributes:
         places: of each, in the party's order, the place in the job's (n,).
         lacks: the records of the job (N,) that the party lacks; None: it has all, in the job's order.
+        apart: True if the party's records are others than the job's, or in another order.
     """
 
     def __init__(self, total: int, places: Rows | None = None, ways: int = 1) -> None:
         """`ways`: of each record, see `treetap.party.prediction.reasons`; rows and places are then those of blocks."""
         self._ways = ways
-        self.places = np.arange(total, dtype=np.int64)
+        self.places, self.apart = np.arange(total, dtype=np.int64), places is not None
         self.lacks: Bools | None = None
         if places is not None:
             self.places, self._own = places, np.full(total, -1, dtype=np.int64)
@@ -98,11 +99,6 @@ class PartnerRecords:
 
     def __len__(self) -> int:
         return len(self.places) * self._ways
-
-    @property
-    def apart(self) -> bool:
-        """True if the party's records are others than the job's, or in another order."""
-        return self.lacks is not None
 
     def below(self, count: int) -> Rows:
         """The places of those among the first `count` records of the job, which are the party's first ones too."""

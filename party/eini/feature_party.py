@@ -44,7 +44,15 @@ if TYPE_CHECKING:  # of the two ciphers a job imports its own
     Masking = entries.EntryMasking | lattice.FeaturePartyEnd
 
 
-@role({**OPENING_ROWS, NAMES: (Next("take_key"),)}, OpenedModel)
+@role(
+    {
+        **OPENING_ROWS,
+        NAMES: (Next("take_key"),),
+        "answer_look_ups": (Next("mask_block", SAME), Next("mask_block", LATER), Next("answer_look_ups", LATER)),
+    },
+    OpenedModel,
+    RaisedList,
+)
 class FeatureParty:
     """A feature party of the chain."""
 
@@ -67,7 +75,7 @@ class FeatureParty:
         self._block: Block | None = None  # the one at hand
         names = self._splits.phase(job, NamesSent(job, self._splits.names()))
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: names}
-        steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
+        steps = steps_of(self, self._opened, self._list, phases=phases, conditions=conditions_of(job.opening))
         self.steps = steps_asked_for(
             job.opening, steps, attributed=["mask_attributions"], looked_up=["answer_look_ups"]
         )
@@ -76,11 +84,6 @@ class FeatureParty:
     async def take_key(self) -> None:
         """Take the public key of this prediction, and what each ciphertext depends on of the own splits."""
         await self._end.take_key()
-
-    @step(Next("mask_block", SAME), Next("mask_block", LATER), Next("answer_look_ups", LATER))
-    async def answer_look_ups(self, request: control_pb2.StepRequest) -> None:
-        """Raise the ids of a block's new records to the exponent of the list."""
-        await self._list.answer(request.round)
 
     @step(
         Next("mask_attributions", THIS_ROUND, ATTRIBUTED),

@@ -27,7 +27,17 @@ ANSWERS_PER_MESSAGE = 4 * 1024 * 1024
 SMALL_SET = 40
 
 
-@role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY), Next("answer_look_ups", ANY))}, OpenedModel)
+@role(
+    {
+        **OPENING_ROWS,
+        NAMES: (Next("answer_directions", ANY), Next("answer_look_ups", ANY)),
+        "answer_look_ups": (
+            *(Next("answer_directions", ANY), Next("answer_block", ANY), Next("answer_look_ups", LATER)),
+        ),
+    },
+    OpenedModel,
+    RaisedList,
+)
 class FeatureParty:
     """A feature party: sends the directions of records at its own splits."""
 
@@ -51,13 +61,8 @@ class FeatureParty:
         self._list = RaisedList(job, self._opened)
         names = self._splits.phase(job, NamesSent(job, self._splits.names()))
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: names}
-        steps = steps_of(self, self._opened, phases=phases)
+        steps = steps_of(self, self._opened, self._list, phases=phases)
         self.steps = steps_asked_for(job.opening, steps, served=["answer_block"], looked_up=["answer_look_ups"])
-
-    @step(Next("answer_directions", ANY), Next("answer_block", ANY), Next("answer_look_ups", LATER))
-    async def answer_look_ups(self, request: control_pb2.StepRequest) -> None:
-        """Raise the ids of a block's new records to the exponent of the list."""
-        await self._list.answer(request.round)
 
     @step(Next("answer_directions", LATER), Next("answer_block", LATER), Next("answer_look_ups", LATER))
     async def answer_directions(self, request: control_pb2.StepRequest) -> None:

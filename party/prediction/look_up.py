@@ -24,6 +24,7 @@ from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import blaming
 from treetap.party.runtime.context import REMEDY, Rows, StepContext
 from treetap.party.runtime.ledger import Kind
+from treetap.party.runtime.step_order import step
 from treetap.process.together import together
 from treetap.protocols.messages import LEFT
 from treetap.psi import lists
@@ -31,7 +32,7 @@ from treetap.psi.group import POINT_BYTES, Exponent
 from treetap.psi.lists import Points
 from treetap.tables.record_ids import Ids
 from treetap.wire.frame import content_of
-from treetap.wire.v2 import prediction_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2
 from treetap.wire.v2.serving_pb2 import NOT_COMMON, QUERIES_SPENT, RecordPrediction
 
 #: Microseconds in which a point is blinded or raised, at most.
@@ -68,13 +69,15 @@ class RaisedList:
         await self._context.outbox.send(self._to, "listed_ids", bodies)
         points.close()
 
-    async def answer(self, block: int) -> None:
+    @step()
+    async def answer_look_ups(self, request: control_pb2.StepRequest) -> None:
         """Raise the points of a block's new records, if the policy permits as many look-ups more.
 
         Raises:
             Malformed: one is not of the group.
         """
-        context, points = self._context, await _received(self._context, self._to, "look_ups", block)
+        context, block = self._context, request.round
+        points = await _received(context, self._to, "look_ups", block)
         count = len(points) // POINT_BYTES
         if permitted := await context.offload(partial(self._charge, count), whole=True):
             scalar = self._exponent.for_kernel()
@@ -116,6 +119,7 @@ class AskedRecords(PartnerRecords):
 
     def __init__(self, opened: OpenedModel, party: str, listed: int) -> None:
         self._opened, self._party, self._listed, self.found = opened, party, listed, dict[int, int]()
+        self.apart = True
 
     @cached_property
     def _common(self) -> PartnerRecords:
@@ -123,11 +127,6 @@ class AskedRecords(PartnerRecords):
 
     def __len__(self) -> int:
         return len(self._common) + self._listed * self._opened.ways
-
-    @property
-    def apart(self) -> bool:
-        """See `PartnerRecords.apart`."""
-        return True
 
     def among(self, rows: Rows) -> Rows:
         """See `PartnerRecords.among`."""
