@@ -4,7 +4,7 @@
 
 Ten tables of two classes, or the most frequent one against the others, at most 8,000 records. Of each, columns are
 dealt to a label holder and a partner at random, eight times. The truth is the AUC out of fold of a model of both's
-columns less that of the label holder's. LOW and HIGH leave 1 in 40 of the partners in whom something is found outside
+columns less that of the label holder's. LOW and HIGH leave 1 in 100 of the partners in whom something is found outside
 at either end; *covered*: how often intervals by those of the nine other tables hold the truth. Some ten minutes.
 """
 
@@ -73,7 +73,7 @@ def fitted(rows: list[Row]) -> tuple[float, float]:
     added = np.array([squared(row.area) - squared(row.own.auc) for row in rows])
     low, high = (
         np.quantile(
-            added / [max(distance(it.own, it.gain + z * it.error), 1e-9) for it in rows], 0.5 + 0.475 * np.sign(z)
+            added / [max(distance(it.own, it.gain + z * it.error), 1e-9) for it in rows], 0.5 + 0.49 * np.sign(z)
         )
         for z in (-NINE_IN_TEN, NINE_IN_TEN)
     )
