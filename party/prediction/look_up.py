@@ -174,6 +174,7 @@ class Lists:
                 raise Malformed(f"{party} lists an id twice; {REMEDY.format(party)}")
             asked = self._opened.asked_of[party] = AskedRecords(self._opened, party, len(order))
             self._lists[party] = listed[order], order, asked
+        self._opened.sizes.records += max((len(order) for _, order, _ in self._lists.values()), default=0)
 
     async def find(
         self, block: int, new: Sequence[tuple[int, str]], waiting: Collection[int]

@@ -258,6 +258,8 @@ SHORT = (
     "lacked_records",
     "spent_records",
     "noised_sums",
+    "reason_columns",
+    "record_ways",
     "seed_commitment",
     "seed_nonce",
     "base_points",

@@ -385,7 +385,7 @@ class ScoringSizes(JobSizes):
 
 
 records_of_block = at_most(
-    lambda sizes: sizes.record_set() + 5 * max(sizes.records, sizes.block),
+    lambda sizes: sizes.record_set() + 5 * sizes.records,
     "The set of a block's records; of a model joined from the left, or with look-ups, also the place of each.",
 )
 
