@@ -32,7 +32,7 @@ REREAD_S, RETRY_S = 10.0, 60.0
 
 
 class _Served:
-    """One attempt at serving a model. `progress`: of the job while clients ask this attempt; else one that none sees"""
+    """One attempt at serving a model. `progress`: the job's while clients ask this attempt; else one that none sees."""
 
     def __init__(self, roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress | None = None) -> None:
         self._roster, self._opening, self._course = roster, opening, protocols.prediction(opening)
@@ -103,7 +103,7 @@ class _Served:
                 ends = not (await self.answer()).records and last
             await self._roster.leave(LEAVE_S)
         except TreetapError as failure:
-            log.warning("the attempt before ends: %s", failure)
+            log.warning("model %s: the attempt before ends early: %s", self._opening.model, failure)
 
 
 async def serve(
@@ -134,7 +134,10 @@ async def serve(
             if isinstance(failure, Refused | Pending):
                 raise failure  # by today's policies nobody serves the model
             if failure:
-                log.error("the tables are not read again, and those before stay served: %s", failure)
+                said = (
+                    "model %s: the tables are not read again, and those before stay served: %s; tried again after %g s"
+                )
+                log.error(said, opening.model, failure, RETRY_S)
                 continue
             del progress.status.cells[:]
             progress.status.cells.extend(following.progress.status.cells)

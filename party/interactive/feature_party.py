@@ -32,7 +32,9 @@ SMALL_SET = 40
         **OPENING_ROWS,
         NAMES: (Next("answer_directions", ANY), Next("answer_look_ups", ANY)),
         "answer_look_ups": (
-            *(Next("answer_directions", ANY), Next("answer_block", ANY), Next("answer_look_ups", LATER)),
+            Next("answer_directions", ANY),
+            Next("answer_block", ANY),
+            Next("answer_look_ups", LATER),
         ),
     },
     OpenedModel,
