@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from renderers.rendering import texts
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import python
 from tests.needs import needs_libraries
 from tests.weight import PRODUCTION
+from tools.renderers.rendering import texts
 from treetap.lab.experiment.frontier import picture
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
 
@@ -154,7 +154,7 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
 
 
 DOCS = Path(__file__).parents[2] / "docs"
-RENDERED = "import sys; from renderers.demo import main; sys.exit(main())"
+RENDERED = "import sys; from tools.renderers.demo import main; sys.exit(main())"
 #: Symbol of a setting in a picture → its key.
 KEYS = {"ξ": "xi", "ε": "epsilon", "trees": "trees"}
 LABELS = {
@@ -228,7 +228,7 @@ def test_the_picture_of_a_frontier_is_what_is_drawn() -> None:
 def test_the_picture_of_growth_is_what_is_drawn(tmp_path: Path) -> None:
     """From its committed results."""
     needs_libraries("matplotlib", extra="bench")
-    from renderers import growth
+    from tools.renderers import growth
 
     growth.draw(growth.read_results(growth.RESULTS), tmp_path / "growth.svg")
     drawn, kept = (texts((folder / "growth.svg").read_text(encoding="utf-8")) for folder in (tmp_path, DOCS))

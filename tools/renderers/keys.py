@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from pydantic import BaseModel, ValidationError
 
-from renderers.commands import escaped
+from tools.renderers.commands import escaped
 from treetap.attacks.audit_file import SETTINGS, Accuracies, AuditFile
 from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
 from treetap.attacks.registry import rows

@@ -1,7 +1,7 @@
 """Draws docs/growth.svg and fills the tables of growth of a page from the results of benchmarks/growth.py.
 
-Usage: python -m renderers.growth, which needs the extra `bench`; with --check nothing is drawn or written, and the
-exit status is 1 if the tables of the page are others than those of the results.
+Usage: python -m tools.renderers.growth, which needs the extra `bench`; with --check nothing is drawn or written, and
+the exit status is 1 if the tables of the page are others than those of the results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from renderers.rendering import DOCS, MEASURED, ROOT, stale, with_tables, write
+from tools.renderers.rendering import DOCS, MEASURED, ROOT, stale, with_tables, write
 
 PICTURE = DOCS / "growth.svg"
 RESULTS = ROOT / "benchmarks" / "growth.jsonl"
@@ -145,7 +145,7 @@ def main() -> int:
     pages = with_tables({"growth": table(results), "one more": more_table(results)}, MEASURED)
     if given.check:
         for path in stale(pages):
-            print(f"{path} is stale: run python -m renderers.growth", file=sys.stderr)
+            print(f"{path} is stale: run python -m tools.renderers.growth", file=sys.stderr)
         return int(bool(stale(pages)))
     draw(results, PICTURE)
     write(pages)

@@ -27,14 +27,14 @@ SPAN, HEIGHT = 8, 7
 #: The job by which examples/watch/prometheus.yml names all processes of treetap.
 JOB = "treetap"
 UNSEEN = (
-    "Rendered from renderers/watch.yaml. No Grafana has shown this board yet: its form is that of Grafana's Foundation "
-    "SDK, and promtool has parsed its queries."
+    "Rendered from tools/renderers/watch.yaml. No Grafana has shown this board yet: its form is that of Grafana's "
+    "Foundation SDK, and promtool has parsed its queries."
 )
 HEAD = """# Alerts
 
 Every alert of `examples/watch/alerts.yml`, with what it means and what to do. This page is for a reader whom an alert
 has woken; [operations.md](../operations.md#boards-and-alerts) says how to set them up. It is generated from
-`renderers/watch.yaml`.
+`tools/renderers/watch.yaml`.
 
 *Critical* needs a person now, *warning* today, *info* when convenient. `increase` counts what has come since; a series
 that is new counts whole, if its process answered without it before, or has begun since.
@@ -127,7 +127,7 @@ class Watch(Strict):
 
 @cache
 def source() -> Watch:
-    """The content of renderers/watch.yaml. Raises pydantic's ValidationError where it has another form."""
+    """The content of tools/renderers/watch.yaml. Raises pydantic's ValidationError where it has another form."""
     return Watch.model_validate(yaml.safe_load(SOURCE.read_text(encoding="utf-8")))
 
 
@@ -156,7 +156,7 @@ def rules(alerts: list[Alert]) -> str:
     ]
     groups = {"groups": [{"name": JOB, "rules": made}]}
     text = yaml.safe_dump(groups, sort_keys=False, width=118, allow_unicode=True)
-    return f"# Rendered from renderers/watch.yaml: make reference\n{text}"
+    return f"# Rendered from tools/renderers/watch.yaml: make reference\n{text}"
 
 
 def page(alerts: list[Alert]) -> str:

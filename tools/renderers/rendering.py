@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: Reports with figures that pages link to.
 MEASURED = ROOT / "benchmarks" / "measured"

@@ -1,6 +1,6 @@
 """Keeps the panels of a frontier as a picture: docs/frontier.svg, or docs/NAME.
 
-Usage: python -m renderers.frontier FRONTIER.json [NAME.svg], of which `treetap frontier` wrote the first.
+Usage: python -m tools.renderers.frontier FRONTIER.json [NAME.svg], of which `treetap frontier` wrote the first.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from renderers.rendering import DOCS
+from tools.renderers.rendering import DOCS
 from treetap.lab.experiment.frontier import picture
 from treetap.privacy.frontiers import load_frontier
 

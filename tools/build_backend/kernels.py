@@ -1,7 +1,7 @@
 """Compile the C files of `treetap/native` into `kernels.so`, or record beside it why nothing was compiled.
 
-    python build_backend/kernels.py             compile, if the sources or the commands have changed since
-    python build_backend/kernels.py requires    print the package with a compiler that is needed, or nothing
+    python tools/build_backend/kernels.py             compile, if the sources or the commands have changed since
+    python tools/build_backend/kernels.py requires    print the package with a compiler that is needed, or nothing
 
 `$CC` compiles, else clang, which makes faster kernels than gcc, else gcc or cc; `$CFLAGS` are passed on.
 `TREETAP_NATIVE=0` compiles nothing. Without a compiler on the machine, `ziglang` (clang) is asked for where the
@@ -24,7 +24,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-NATIVE = Path(__file__).resolve().parent.parent / "treetap" / "native"
+NATIVE = Path(__file__).resolve().parents[2] / "treetap" / "native"
 #: The functions name their own targets, so that the library loads on every processor of its machine's kind.
 FLAGS = ["-O3", "-g0", "-fPIC", "-ffp-contract=off", "-Wno-psabi"]
 #: Kernels split products of doubles exactly: a compiler that may reorder sums makes other numbers of them.

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz, next_prime
 
-from renderers.rendering import ROOT, with_tables
+from tools.renderers.rendering import ROOT, with_tables
 from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from renderers.rendering import with_tables
+from tools.renderers.rendering import with_tables
 from treetap.lab.epsilon.mechanisms import Mechanism
 
 

@@ -1,6 +1,6 @@
 """Keeps the upper part of an audit report as a picture: docs/audit.png.
 
-Usage: python -m renderers.audit AUDIT.json, with what `treetap audit --json` printed. Needs Chromium.
+Usage: python -m tools.renderers.audit AUDIT.json, with what `treetap audit --json` printed. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from renderers.rendering import DOCS
+from tools.renderers.rendering import DOCS
 from treetap.attacks.report import html
 
 #: The picture's pixels: the first screen, for two feature parties and a label holder.

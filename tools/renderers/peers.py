@@ -1,6 +1,7 @@
 """Fills the table of the page on other systems from the results of benchmarks/peers.py.
 
-Usage: python -m renderers.peers; with --check nothing is written, and the exit status is 1 if the page has another.
+Usage: python -m tools.renderers.peers; with --check nothing is written, and the exit status is 1 if the page has
+another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from renderers.rendering import MEASURED, ROOT, stale, with_tables, write
+from tools.renderers.rendering import MEASURED, ROOT, stale, with_tables, write
 
 RESULTS = ROOT / "benchmarks" / "peers.jsonl"
 #: The system whose seconds are 1.
@@ -52,7 +53,7 @@ def main() -> int:
     )
     if given.check:
         for path in stale(pages):
-            print(f"{path} is stale: run python -m renderers.peers", file=sys.stderr)
+            print(f"{path} is stale: run python -m tools.renderers.peers", file=sys.stderr)
         return int(bool(stale(pages)))
     write(pages)
     return 0

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from renderers.rendering import with_table
+from tools.renderers.rendering import with_table
 from treetap.commands.protocol import drawn, lines_of, shown
 from treetap.party.prediction.steps import table_for
 from treetap.party.protocols import PREDICTION

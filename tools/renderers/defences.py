@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from renderers import papers
-from renderers.papers import Paper
+from tools.renderers import papers
+from tools.renderers.papers import Paper
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.registry import TRAINING, training
 

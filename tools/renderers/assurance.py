@@ -1,6 +1,6 @@
 """Renders the table of campaigns from the summaries that campaigns and attacks write below runs/campaign.
 
-python -m renderers.assurance [--summaries FOLDER]
+python -m tools.renderers.assurance [--summaries FOLDER]
 
 A row whose summary is not there stays as it is, so that one command can be run again by itself.
 """
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from renderers.rendering import page_with, with_table
+from tools.renderers.rendering import page_with, with_table
 
 TABLE = "assurance"
 HEAD = "| campaign | what is tried | cases | findings | CPU time | command |\n|---|---|---|---|---|---|\n"

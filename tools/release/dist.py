@@ -1,12 +1,12 @@
 """Build what a release consists of, from the commit that is checked out, into `dist/`: `make dist`.
 
-    python release/dist.py [--to FOLDER] [--machines x86_64 aarch64]
+    python -m tools.release.dist [--to FOLDER] [--machines x86_64 aarch64]
 
 The source archive; for each machine a wheel with the native kernels inside, for glibc 2.28 and later and for any
 processor of its kind (the kernels' forms are chosen where they run); a list of the packages that the locked image has,
 as CycloneDX; and the SHA-256 of each file. Wheels are made of the source archive, so that it is known to be whole, and
-by the compiler that `release/locked/build.txt` pins. Changes that are not committed are not in any of them, which is
-said.
+by the compiler that `tools/release/locked/build.txt` pins. Changes that are not committed are not in any of them,
+which is said.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: The oldest glibc that the wheels' kernels load with: that of Debian 10, RHEL 8 and Ubuntu 20.04 or older ones.
 GLIBC = "2.28"
 MACHINES = ("x86_64", "aarch64")
@@ -111,7 +111,7 @@ def bill_of_materials(to: Path, version: str) -> Path:
     """The packages of the locked image, as CycloneDX."""
     path, locked = to / f"treetap-{version}.cdx.json", to / "locked.txt"
     locked.write_text(
-        "".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("release/locked/image*.txt")))
+        "".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("tools/release/locked/image*.txt")))
     )
     command = [sys.executable, "-m", "cyclonedx_py", "requirements", "--output-reproducible", "--pyproject"]
     run([*command, str(ROOT / "pyproject.toml"), "--output-file", str(path), str(locked)], to)

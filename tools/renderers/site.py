@@ -1,4 +1,4 @@
-"""Builds docs/ and the README as a site: `python -m renderers.site [--out FOLDER]`, or `make site`.
+"""Builds docs/ and the README as a site: `python -m tools.renderers.site [--out FOLDER]`, or `make site`.
 
 The pages are copied to FOLDER/pages, the README as their first, and Zensical builds them into FOLDER/site. What GitHub
 reads and Python's Markdown does not is rewritten in the copies: lists without a blank line above them, and lists that
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from renderers.rendering import DOCS, ROOT
+from tools.renderers.rendering import DOCS, ROOT
 
 CONFIG = ROOT / "mkdocs.yml"
 OUT = ROOT / "build"
@@ -236,7 +236,9 @@ def configuration(repository: Repository) -> str:
 
 def main() -> int:
     """Copy and build; returns the exit status of the build."""
-    parser = argparse.ArgumentParser(prog="python -m renderers.site", description="Build the documentation as a site.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.renderers.site", description="Build the documentation as a site."
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="the folder for pages/ and site/")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of the pages")
     given = parser.parse_args()

@@ -1,10 +1,10 @@
 """Pin all that images and releases are made of, with the hash of each file: `make lock`.
 
-    python release/lock.py
+    python -m tools.release.lock
 
-`release/locked/image.txt` has what every image needs, and `image-EXTRA.txt` what an extra needs beside it; `build.txt`
-has the programs of `make dist`. Versions are the newest that `pyproject.toml` allows and that go together. PyTorch
-(`neural`) is not pinned: which file a host needs depends on its processors and graphics cards.
+`tools/release/locked/image.txt` has what every image needs, and `image-EXTRA.txt` what an extra needs beside it;
+`build.txt` has the programs of `make dist`. Versions are the newest that `pyproject.toml` allows and that go together.
+PyTorch (`neural`) is not pinned: which file a host needs depends on its processors and graphics cards.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-LOCKED = ROOT / "release" / "locked"
+ROOT = Path(__file__).resolve().parents[2]
+LOCKED = ROOT / "tools" / "release" / "locked"
 #: Extras of images; those of `pyproject.toml` that are not here are for workstations and tests.
 EXTRAS = ("audit", "cluster", "serve", "sql")
 BUILD = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from renderers.rendering import with_tables
+from tools.renderers.rendering import with_tables
 from treetap.protocols.exclusions import OTHERS, PREDICTIONS, TRAININGS, Exclusion, Feature
 
 

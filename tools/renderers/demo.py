@@ -1,6 +1,6 @@
 """Runs the demo and keeps what it prints as a picture: docs/demo.svg.
 
-Usage: python -m renderers.demo [--check [FILE …]]; with --check nothing is written, and the exit status is 1 if a
+Usage: python -m tools.renderers.demo [--check [FILE …]]; with --check nothing is written, and the exit status is 1 if a
 picture has other text than the demo prints. Numbers, and what depends on the machine, may differ.
 """
 
@@ -12,7 +12,7 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 
-from renderers.rendering import DOCS, ROOT, texts
+from tools.renderers.rendering import DOCS, ROOT, texts
 from treetap import terminal
 from treetap.lab import demo
 from treetap.terminal import PlainConsole
@@ -53,7 +53,7 @@ def difference(file: Path, now: list[str]) -> str | None:
         (k for k, (one, other) in enumerate(zip(now, kept, strict=False)) if one != other), min(map(len, (now, kept)))
     )
     words = [" ".join(some[max(0, place - 8) : place + 8]) for some in (kept, now)]
-    return f"{file} is stale: run python -m renderers.demo\nit has: … {words[0]} …\nprinted: … {words[1]} …"
+    return f"{file} is stale: run python -m tools.renderers.demo\nit has: … {words[0]} …\nprinted: … {words[1]} …"
 
 
 def printed(picture: str) -> list[str]:

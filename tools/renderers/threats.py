@@ -18,7 +18,7 @@ from pathlib import Path
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
-from renderers.rendering import ROOT, with_tables
+from tools.renderers.rendering import ROOT, with_tables
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED, disclosure_table
 
 PROTOS = ROOT / "protos"

@@ -1,6 +1,6 @@
 """The tables of docs/register.md: attacks and defences with their papers and figures, beside two other systems.
 
-Rows come from `treetap.attacks.registry` and `renderers.defences`, figures from the pages that have
+Rows come from `treetap.attacks.registry` and `tools.renderers.defences`, figures from the pages that have
 them, by register.json beside this file: a cell of a table, or words, and the command that measures them. `page` there
 says which page is meant where several have them.
 """
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from renderers.defences import DEFENCES
-from renderers.papers import PUBLISHED, Paper
-from renderers.rendering import ROOT, with_tables
+from tools.renderers.defences import DEFENCES
+from tools.renderers.papers import PUBLISHED, Paper
+from tools.renderers.rendering import ROOT, with_tables
 from treetap.attacks.registry import ROWS, Attack
 
 CONTENT = Path(__file__).with_name("register.json")

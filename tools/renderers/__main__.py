@@ -1,7 +1,7 @@
 """Writes all of docs/ that follows from the code: tables of pages, pictures, and docs/reference/.
 
-python -m renderers [NAME …]            write it, or only what these make
-python -m renderers [NAME …] --check    write nothing; status 1 if something is stale
+python -m tools.renderers [NAME …]            write it, or only what these make
+python -m tools.renderers [NAME …] --check    write nothing; status 1 if something is stale
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from renderers.rendering import DOCS, stale, write
+from tools.renderers.rendering import DOCS, stale, write
 
 #: Modules of which each has `rendered(docs)`: file → its text.
 NAMES = (
@@ -22,7 +22,9 @@ NAMES = (
 
 def main() -> int:
     """Write, or compare; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m renderers", description="Write what docs/ has from the code.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.renderers", description="Write what docs/ has from the code."
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of the pages")
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a file is stale")
@@ -32,7 +34,7 @@ def main() -> int:
     status = 0
     for name in given.names or NAMES:
         try:
-            files = importlib.import_module(f"renderers.{name}").rendered(given.docs)
+            files = importlib.import_module(f"tools.renderers.{name}").rendered(given.docs)
         except ValueError as fault:
             print(f"{name}: {fault}", file=sys.stderr)
             status = 1
