@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos reference site dist lock clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos reference site dist check-release lock clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,11 +36,12 @@ test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with
 test-all: $(VENV)/.dev  ## all tests but those of campaigns; CI leaves out what `make test` has passed
 	$(PYTEST) --tier all $(SELECTED)
 
-lint: $(VENV)/.dev  ## formatting, lint, types, import rules
+lint: $(VENV)/.dev  ## formatting, lint, types, import rules, and what a forge reads
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.forge
 
 weight: $(VENV)/.test  ## figures of the size of the code and of what a feature costs, beside their limits
 	@$(BIN)/python -m tests.weight
@@ -106,6 +107,9 @@ build/tools: tools/release/locked/build.txt
 
 dist: build/tools  ## what a release consists of, into dist/: source archive, wheels, list of packages (docs/release.md)
 	build/tools/bin/python -m tools.release.dist
+
+check-release:  ## what is left to fill in before a release is published; status 1 if anything is
+	$(PYTHON) -m tools.release.check
 
 lock: build/tools  ## pin anew what images and releases are made of, with hashes: tools/release/locked
 	build/tools/bin/python -m tools.release.lock

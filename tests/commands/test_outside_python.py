@@ -31,14 +31,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = "treetap|party|coordinator|attacks|tests|benchmarks"
 #: But for the campaign's, which only a clone has.
 RUN = re.compile(rf"""-m[\s,"']+(?!tests\.(?:campaign|weight)\b)(?:{PACKAGES})\b[\w.]*""")
-#: A path below a folder of the clone, and the name or the end of the path of a source or a page.
-BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|{PACKAGES})/[\w./*-]*")
+#: A path below a folder of the clone, but with a shell's variable; and the name or the end of the path of a source or a page.
+BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|tools|lab|ops|{PACKAGES})/(?![\w./*-]*\$)[\w./*-]*")
 ENDING = re.compile(r"(?<![\w./*<>{}$-])(?!google/)(?:[\w-]+/)*[\w-]+\.(?:py|pyi|proto|md)\b")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 MODULE = re.compile(r"(?<![\w./-])(?![\w.-]+\.svc\b)(?:treetap|party|coordinator|attacks|tests)(?:\.[A-Za-z_]\w*)+")
 #: What makes a file or a host of what looks like a module: party.toml, coordinator.log, coordinator.example.org.
 #: Kubernetes' services have names with .svc.
-NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|watched|example\.org)\b")
+NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|watched|invalid|example\.org)\b")
 #: Pages with variables of their own such as `party.trees`, and pictures.
 NO_MODULES_IN = (".j2", ".svg", ".html", ".js")
 #: Pages by the names that they had when their figures were recorded.

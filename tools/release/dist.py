@@ -25,6 +25,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tools.release.check import left
+
 ROOT = Path(__file__).resolve().parents[2]
 #: The oldest glibc that the wheels' kernels load with: that of Debian 10, RHEL 8 and Ubuntu 20.04 or older ones.
 GLIBC = "2.28"
@@ -61,6 +63,8 @@ def checked_out(folder: Path) -> str:
     """Write the files of the commit into a folder; its time, in seconds since 1970."""
     if changed := run(["git", "status", "--porcelain"], ROOT):
         print(f"not in the release, as they are not committed: {', '.join(line[3:] for line in changed.splitlines())}")
+    if waiting := len([*left(ROOT)]):
+        print(f"not to be published yet: {waiting} places are to be filled in (make check-release)")
     archive = folder / "commit.tar"
     run(["git", "archive", "--output", str(archive), "HEAD"], ROOT)
     unpack(archive, folder / "commit")
