@@ -38,7 +38,7 @@ def commands(root: Path) -> Iterator[list[str]]:
         files = [str(path) for pattern in patterns for path in sorted(root.glob(pattern))]
         if not files:
             raise FileNotFoundError(f"{root}: no file {' or '.join(patterns)}")
-        yield [str(programs / "check-jsonschema"), "--quiet", "--builtin-schema", schema, *files]
+        yield [str(programs / "check-jsonschema"), "--builtin-schema", schema, *files]
     quiet = ["--quiet", "--no-progress", "--offline", "--color", "never", "--min-severity", "medium"]
     yield [str(programs / "zizmor"), *quiet, str(root / ".github")]
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = "treetap|party|coordinator|attacks|tests|benchmarks"
 #: But for the campaign's, which only a clone has.
 RUN = re.compile(rf"""-m[\s,"']+(?!tests\.(?:campaign|weight)\b)(?:{PACKAGES})\b[\w.]*""")
-#: A path below a folder of the clone, but with a shell's variable; and the name or the end of the path of a source or a page.
+#: A path below a folder of the clone, but with a shell's variable; the name or end of the path of a source or a page.
 BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|tools|lab|ops|{PACKAGES})/(?![\w./*-]*\$)[\w./*-]*")
 ENDING = re.compile(r"(?<![\w./*<>{}$-])(?!google/)(?:[\w-]+/)*[\w-]+\.(?:py|pyi|proto|md)\b")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
