@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.needs import needs_libraries
 from tests.weight import ROOT
 from tools.forge import SCHEMAS, commands
 from tools.release.check import FILLED, left, versions
@@ -91,7 +92,7 @@ def test_a_missing_file_and_no_tag(filled: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_name_what_is_there(path: Path) -> None:
-    """Jobs that are waited for, workflows that are called, words of make, modules that are run."""
+    """Jobs that are waited for, workflows that are called, words of make."""
     jobs: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["jobs"]
     words = set(re.findall(r"^([a-z.$()A-Z/-]+):", (ROOT / "Makefile").read_text().replace("$(VENV)", ".venv"), re.M))
     for job in jobs.values():
@@ -101,8 +102,15 @@ def test_workflows_name_what_is_there(path: Path) -> None:
             assert (ROOT / job["uses"]).is_file()
         said = "\n".join(step.get("run", "") for step in job.get("steps", []))
         assert set(re.findall(r"\bmake ([\w./-]+)", said)) <= words
-        modules = re.findall(r"-m (tools[\w.]+)", said)
-        assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
+
+
+@pytest.mark.parametrize("name", ["Makefile", ".pre-commit-config.yaml", ".github/workflows/release.yml"])
+def test_tools_that_are_run_are_there(name: str) -> None:
+    """Each has the module, or is a folder with one to run."""
+    modules = re.findall(r"-m (tools\.[\w.]*\w)", (ROOT / name).read_text())
+    files = [module.replace(".", "/") for module in modules]
+    assert files
+    assert [file for file in files if not any((ROOT / f"{file}{end}.py").is_file() for end in ("", "/__main__"))] == []
 
 
 PAPERS = {paper.title.lower(): paper for paper in (FED_EINI, ID2GRAPH, PIVODL, DIMIP, SENSFL)}
@@ -124,6 +132,7 @@ def test_the_five_papers_are_cited_as_pages_cite_them(cited: dict[str, Any]) -> 
 @pytest.mark.parametrize("check", list(commands(ROOT)), ids=[*SCHEMAS, "zizmor"])
 def test_forge_files_fit_their_schemas(check: list[str]) -> None:
     """Nothing is found, as `make lint` has it."""
+    needs_libraries("check_jsonschema", extra="dev")
     done = subprocess.run(check, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -143,7 +152,8 @@ def test_forge_files_fit_their_schemas(check: list[str]) -> None:
     ],
 )
 def test_a_fault_of_each_kind_is_found(filled: Path, name: str, old: str, new: str, at: int) -> None:
-    """By the check whose matter it is."""
+    """By the check whose matter it is, which names the file."""
+    needs_libraries("check_jsonschema", extra="dev")
     _change(filled, name, old, new)
     done = subprocess.run(list(commands(filled))[at], capture_output=True, text=True, check=False)
     assert done.returncode != 0
