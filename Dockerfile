@@ -3,27 +3,27 @@
 # `docker build --target audit --build-arg EXTRAS=audit -t treetap-audit .`, as the compose file does.
 # EXTRAS=neural with PyTorch's build for CPUs: add --build-arg PIP_EXTRA_INDEX_URL=… (docs/deploy.md).
 # Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
-# Dependencies come first, by the hashes of release/locked: fetched again when these change, not when anything else does.
+# Dependencies come first, by the hashes of tools/release/locked: fetched again when these change, not when anything else does.
 # A base pinned by its digest is the same at every build: --build-arg BASE=python:3.11-slim-bookworm@sha256:… (docs/deploy.md).
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS requirements
 WORKDIR /src
 COPY pyproject.toml ./
-COPY release/locked release/locked
+COPY tools/release/locked tools/release/locked
 # What is pinned comes with the hash of each file; of an extra that is not (neural: PyTorch has builds by hardware), as
 # pyproject.toml says.
 ARG EXTRAS=
-RUN cp release/locked/image.txt locked.txt && touch extras.txt open.txt \
+RUN cp tools/release/locked/image.txt locked.txt && touch extras.txt open.txt \
  && for extra in $EXTRAS; do \
-      if test -f "release/locked/image-$extra.txt"; then cat "release/locked/image-$extra.txt" >> extras.txt; \
-      else echo "$extra: not pinned (release/locked)" && python -c "import sys, tomllib; \
+      if test -f "tools/release/locked/image-$extra.txt"; then cat "tools/release/locked/image-$extra.txt" >> extras.txt; \
+      else echo "$extra: not pinned (tools/release/locked)" && python -c "import sys, tomllib; \
         p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
         print(*p['optional-dependencies'][sys.argv[1]], sep='\n')" "$extra" >> open.txt; fi; done
 
 FROM ${BASE} AS wheel
 WORKDIR /src
 COPY pyproject.toml LICENSE README.md ./
-COPY build_backend build_backend
+COPY tools/build_backend tools/build_backend
 COPY attacks attacks
 COPY coordinator coordinator
 COPY lab lab

@@ -2,12 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BUILT := $(wildcard build_backend/*.py treetap/native/*.[ch])
+BUILT := $(wildcard tools/build_backend/*.py treetap/native/*.[ch])
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos reference site dist lock clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos reference site dist check-release lock clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,11 +36,12 @@ test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with
 test-all: $(VENV)/.dev  ## all tests but those of campaigns; CI leaves out what `make test` has passed
 	$(PYTEST) --tier all $(SELECTED)
 
-lint: $(VENV)/.dev  ## formatting, lint, types, import rules
+lint: $(VENV)/.dev  ## formatting, lint, types, import rules, and what a forge reads
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.forge
 
 weight: $(VENV)/.test  ## figures of the size of the code and of what a feature costs, beside their limits
 	@$(BIN)/python -m tests.weight
@@ -67,7 +68,7 @@ security: $(VENV)/.dev  ## altered messages, certificates of every kind, bytes t
 	$(BIN)/python -m tests.campaign step-orders
 
 assurance: $(VENV)/.dev  ## render the table of docs/assurance.md from the summaries below runs/campaign
-	$(BIN)/python -m renderers.assurance
+	$(BIN)/python -m tools.renderers.assurance
 
 soak: $(VENV)/.dev  ## half an hour of jobs on real processes: memory, descriptors, threads
 	$(BIN)/python -m tests.campaign soak
@@ -94,21 +95,24 @@ protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/
 	@for f in treetap/wire/v2/*_pb2_grpc.py; do grep -q 'class .*Stub' $$f || rm -f $$f $${f}i; done
 
 reference: $(VENV)/.dev  ## write what docs/ has from the code: docs/reference, tables of threats, protocols, exclusions and attacks
-	$(BIN)/python -m renderers
+	$(BIN)/python -m tools.renderers
 
 site: $(VENV)/.dev  ## build docs/ as a site, into build/site; links to files lead to TREETAP_REPOSITORY, or to git's origin
-	$(BIN)/python -m renderers.site
+	$(BIN)/python -m tools.renderers.site
 
-build/tools: release/locked/build.txt
+build/tools: tools/release/locked/build.txt
 	$(PYTHON) -m venv --clear build/tools
 	build/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
 dist: build/tools  ## what a release consists of, into dist/: source archive, wheels, list of packages (docs/release.md)
-	build/tools/bin/python release/dist.py
+	build/tools/bin/python -m tools.release.dist
 
-lock: build/tools  ## pin anew what images and releases are made of, with hashes: release/locked
-	build/tools/bin/python release/lock.py
+check-release:  ## what is left to fill in before a release is published; status 1 if anything is
+	$(PYTHON) -m tools.release.check
+
+lock: build/tools  ## pin anew what images and releases are made of, with hashes: tools/release/locked
+	build/tools/bin/python -m tools.release.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info

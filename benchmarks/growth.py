@@ -1,7 +1,7 @@
 """Growth of a training's costs by records, columns, trees, depth and parties, each alone, by real processes.
 
     python benchmarks/growth.py [--only records columns trees depth parties] [--results benchmarks/growth.jsonl]
-    python -m renderers.growth
+    python -m tools.renderers.growth
 
 Each line of the results is one training on generated tables (`large_training.py`): 32 bins, by the lattice, and beside
 what is varied `BASE`. Lines that are there are not measured again, so that a run that was interrupted goes on; the

@@ -1,7 +1,7 @@
 """treetap beside SecretFlow's SGB, OpenMined's PSI, and XGBoost and scikit-learn on the joined table, in one run.
 
     python benchmarks/peers.py [--only NAME …] [--systems NAME …] [--limit 900] [--results benchmarks/peers.jsonl]
-    python -m renderers.peers
+    python -m tools.renderers.peers
 
 Each cell is one case by one system, a line of the results; what is there is not run again, so that an interrupted run
 goes on. Tables are generated (`generated_tables.py`), two parties with half of the columns each, 32 bins, learning rate

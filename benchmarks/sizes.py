@@ -31,7 +31,7 @@ from large_training import Training, run
 from resumable import Results
 from scipy.optimize import nnls
 
-from renderers.rendering import with_tables, write
+from tools.renderers.rendering import with_tables, write
 from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.protocols.key_options import LATTICE, PAILLIER

@@ -77,8 +77,8 @@ ROWS = (
     _benchmark("partitions", "measure_partitions.py", LEAKS, 0.01),
     Row(
         "demo",
-        "treetap demo --workdir demo --details && python -m renderers.audit demo/federation/audit.json"
-        " && python -m renderers.demo",
+        "treetap demo --workdir demo --details && python -m tools.renderers.audit demo/federation/audit.json"
+        " && python -m tools.renderers.demo",
         f"{AUDITS} docs/audit.png docs/demo.svg",
         0.05,
     ),
@@ -86,7 +86,7 @@ ROWS = (
     Row("readme", "python tests/documents.py README.md", "README.md", 0.1),
     Row(
         "tutorial",
-        "python tests/documents.py docs/tutorial.md && python -m renderers.frontier runs/exp-2/frontier.json",
+        "python tests/documents.py docs/tutorial.md && python -m tools.renderers.frontier runs/exp-2/frontier.json",
         "docs/tutorial.md docs/defend.md docs/frontier.svg",
         0.2,
     ),
@@ -111,7 +111,7 @@ ROWS = (
     Row(
         "both-directions",
         f"treetap frontier {OWN}/breast_cancer.toml"
-        " && python -m renderers.frontier runs/breast_cancer/frontier.json frontier-columns.svg",
+        " && python -m tools.renderers.frontier runs/breast_cancer/frontier.json frontier-columns.svg",
         f"{COLUMNS} docs/defend.md docs/frontier-columns.svg",
         0.3,
     ),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from renderers.commands import commands
+from tools.renderers.commands import commands
 from treetap.commands.cli import app
 from treetap.party.policy import Policy
 from treetap.party.policy_tables import PLACES, TABLES

@@ -25,6 +25,8 @@ __all__ = list(_FACE)  # names of the table above
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":  # read from the installed package, which takes longer than this import
+        return importlib.import_module("treetap.version").package_version()
     if name not in _FACE:
         raise AttributeError(f"module 'treetap' has no attribute {name!r}")
     module, needed = _FACE[name]
@@ -40,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*__all__, "__version__", *(name for name in globals() if name.startswith("__"))])

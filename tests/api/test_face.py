@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from dataclasses import MISSING, fields
+from importlib import metadata
 from inspect import signature
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def test_names_are_there_and_have_types() -> None:
     assert named == set(treetap.__all__)
     assert set(treetap.__all__) <= set(dir(treetap))
     assert all(callable(getattr(treetap, name)) for name in treetap.__all__)
+    assert treetap.__version__ == metadata.version("treetap")
+    assert "__version__" in dir(treetap)
     with pytest.raises(AttributeError, match="no attribute 'FederatedForest'"):
         treetap.FederatedForest  # noqa: B018
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from renderers.growth import curve
 from tests.commands.command import python
+from tools.renderers.growth import curve
 
 pytestmark = pytest.mark.second_tier
 
 ROOT = Path(__file__).resolve().parents[2]
-RENDERED = "import sys; from renderers.growth import main; sys.exit(main())"
+RENDERED = "import sys; from tools.renderers.growth import main; sys.exit(main())"
 
 
 def test_the_page_has_the_table_of_its_results(tmp_path: Path) -> None:

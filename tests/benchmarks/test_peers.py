@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from renderers import peers as page
 from tests.benchmarks.test_growth import ROOT
 from tests.commands.command import python
+from tools.renderers import peers as page
 
 pytestmark = pytest.mark.second_tier
 
-RENDERED = "import sys; from renderers.peers import main; sys.exit(main())"
+RENDERED = "import sys; from tools.renderers.peers import main; sys.exit(main())"
 SAYS = "import json; print('a line'); print(json.dumps({'cpu_s': 2.0, 'of': {'it': 1}}, indent=1))"
 
 

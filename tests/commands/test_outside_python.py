@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from renderers.rendering import texts
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import python
 from tests.needs import needs_libraries
 from tests.weight import PRODUCTION
+from tools.renderers.rendering import texts
 from treetap.lab.experiment.frontier import picture
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
 
@@ -31,14 +31,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = "treetap|party|coordinator|attacks|tests|benchmarks"
 #: But for the campaign's, which only a clone has.
 RUN = re.compile(rf"""-m[\s,"']+(?!tests\.(?:campaign|weight)\b)(?:{PACKAGES})\b[\w.]*""")
-#: A path below a folder of the clone, and the name or the end of the path of a source or a page.
-BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|{PACKAGES})/[\w./*-]*")
+#: A path below a folder of the clone, but with a shell's variable; the name or end of the path of a source or a page.
+BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|tools|lab|ops|{PACKAGES})/(?![\w./*-]*\$)[\w./*-]*")
 ENDING = re.compile(r"(?<![\w./*<>{}$-])(?!google/)(?:[\w-]+/)*[\w-]+\.(?:py|pyi|proto|md)\b")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 MODULE = re.compile(r"(?<![\w./-])(?![\w.-]+\.svc\b)(?:treetap|party|coordinator|attacks|tests)(?:\.[A-Za-z_]\w*)+")
 #: What makes a file or a host of what looks like a module: party.toml, coordinator.log, coordinator.example.org.
 #: Kubernetes' services have names with .svc.
-NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|watched|example\.org)\b")
+NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|watched|invalid|example\.org)\b")
 #: Pages with variables of their own such as `party.trees`, and pictures.
 NO_MODULES_IN = (".j2", ".svg", ".html", ".js")
 #: Pages by the names that they had when their figures were recorded.
@@ -154,7 +154,7 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
 
 
 DOCS = Path(__file__).parents[2] / "docs"
-RENDERED = "import sys; from renderers.demo import main; sys.exit(main())"
+RENDERED = "import sys; from tools.renderers.demo import main; sys.exit(main())"
 #: Symbol of a setting in a picture → its key.
 KEYS = {"ξ": "xi", "ε": "epsilon", "trees": "trees"}
 LABELS = {
@@ -228,7 +228,7 @@ def test_the_picture_of_a_frontier_is_what_is_drawn() -> None:
 def test_the_picture_of_growth_is_what_is_drawn(tmp_path: Path) -> None:
     """From its committed results."""
     needs_libraries("matplotlib", extra="bench")
-    from renderers import growth
+    from tools.renderers import growth
 
     growth.draw(growth.read_results(growth.RESULTS), tmp_path / "growth.svg")
     drawn, kept = (texts((folder / "growth.svg").read_text(encoding="utf-8")) for folder in (tmp_path, DOCS))

@@ -40,5 +40,5 @@ def test_the_sources_are_those_that_git_knows() -> None:
     """An archive with the build's files, without this machine's kernels."""
     with tarfile.open(fileobj=io.BytesIO(sources())) as archive:
         names = archive.getnames()
-    assert {"Makefile", "build_backend/kernels.py", "treetap/native/numbers.c"} <= set(names)
+    assert {"Makefile", "tools/build_backend/kernels.py", "treetap/native/numbers.c"} <= set(names)
     assert not [name for name in names if name.endswith(".so") or name.startswith(".venv")]

@@ -37,7 +37,9 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what `make dist` builds of the commit that is checked out."""
     folder = tmp_path_factory.mktemp("release") / "dist"
     subprocess.run(["make", "build/tools"], cwd=ROOT, check=True, timeout=600)
-    subprocess.run(["build/tools/bin/python", "release/dist.py", "--to", folder], cwd=ROOT, check=True, timeout=900)
+    subprocess.run(
+        ["build/tools/bin/python", "-m", "tools.release.dist", "--to", folder], cwd=ROOT, check=True, timeout=900
+    )
     return folder
 
 
@@ -67,7 +69,7 @@ def test_sums_and_the_list_of_packages(release: Path) -> None:
         assert hashlib.sha256((release / name).read_bytes()).hexdigest() == digest
     listed = json.loads(next(release.glob("*.cdx.json")).read_text())
     assert listed["bomFormat"] == "CycloneDX"
-    locked = (ROOT / "release" / "locked" / "image.txt").read_text()
+    locked = (ROOT / "tools" / "release" / "locked" / "image.txt").read_text()
     named = {it["name"]: it["version"] for it in listed["components"]}
     assert f"grpcio=={named['grpcio']} " in locked
 

@@ -109,7 +109,7 @@ def test_packages_of_an_actors_name_stay_whole(tmp_path: Path) -> None:
     """The wheel claims one name: packages `party` and `coordinator` work beside it, installed before and after."""
     root, clone, wheels = Path(__file__).parents[2], tmp_path / "clone", tmp_path / "wheels"
     without = shutil.ignore_patterns("__pycache__", "kernels.so", "kernels.json", "*.egg-info")
-    for name in (*PRODUCTION, "build_backend"):
+    for name in (*PRODUCTION, "tools/build_backend"):
         shutil.copytree(root / name, clone / name, symlinks=True, ignore=without)
     for name in ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in"):
         shutil.copy(root / name, clone / name)

@@ -1,4 +1,4 @@
-"""Names in docs/papers.md stand for something: files, functions, tests, and rows of `renderers.papers`."""
+"""Names in docs/papers.md stand for something: files, functions, tests, and rows of `tools.renderers.papers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from renderers.papers import DIMIP, FED_EINI, ID2GRAPH, PIVODL, SENSFL, Paper
+from tools.renderers.papers import DIMIP, FED_EINI, ID2GRAPH, PIVODL, SENSFL, Paper
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")

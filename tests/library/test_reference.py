@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from renderers.__main__ import NAMES, main
-from renderers.rendering import DOCS, page_with, stale, with_table
 from tests.needs import needs_libraries
+from tools.renderers.__main__ import NAMES, main
+from tools.renderers.rendering import DOCS, page_with, stale, with_table
 
 #: Those that need libraries beside the first tier's.
 SECOND = ("threats", "orders", "watch")
@@ -24,7 +24,7 @@ def test_it_is_as_rendered(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     """Tables of pages, pictures, and the pages of docs/reference."""
     if name == "threats":
         needs_libraries("grpc_tools", extra="dev")  # comments of the .proto files
-    files = importlib.import_module(f"renderers.{name}").rendered(DOCS)
+    files = importlib.import_module(f"tools.renderers.{name}").rendered(DOCS)
     assert files
     assert stale(files) == [], "run make reference"
     assert "left as they are" not in capsys.readouterr().err or name == "orders"
@@ -38,7 +38,7 @@ def test_every_generated_page_is_of_a_renderer() -> None:
 
 
 def _rendered(name: str) -> dict[Path, str]:
-    return importlib.import_module(f"renderers.{name}").rendered(DOCS)  # type: ignore[no-any-return]
+    return importlib.import_module(f"tools.renderers.{name}").rendered(DOCS)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_another_text_is_told_and_written_anew(
     kept = copy.read_text(encoding="utf-8")
     assert old in kept
     copy.write_text(kept.replace(old, new, 1), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["renderers", name, "--docs", str(tmp_path / "docs"), "--check"])
+    monkeypatch.setattr(sys, "argv", ["tools.renderers", name, "--docs", str(tmp_path / "docs"), "--check"])
     assert main() == 1
     assert f"{page} is stale: run make reference" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", sys.argv[:-1])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from renderers import papers
-from renderers.defences import DEFENCES
-from renderers.papers import Paper
-from renderers.register import CONTENT, cell, figure, tables
+from tools.renderers import papers
+from tools.renderers.defences import DEFENCES
+from tools.renderers.papers import Paper
+from tools.renderers.register import CONTENT, cell, figure, tables
 from treetap.attacks.registry import ROWS
 from treetap.party.defences.settings import _OPTIONS, Defences
 from treetap.protocols.registry import PREDICTION, TRAINING

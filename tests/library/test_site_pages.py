@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from renderers.site import ROOT, Repository, copied, explained, glossary, rewritten
+from tools.renderers.site import ROOT, Repository, copied, explained, glossary, rewritten
 
 LIST = """Text above:
 - one
@@ -73,7 +73,7 @@ def test_terms_are_those_of_the_glossary(tmp_path: Path) -> None:
 def test_links_to_the_repository(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To its address at a commit; without one to copies, of a folder to a list of its files."""
     monkeypatch.setenv("TREETAP_REPOSITORY", address)
-    monkeypatch.setattr("renderers.site._origin", lambda: "")
+    monkeypatch.setattr("tools.renderers.site._origin", lambda: "")
     (tmp_path / "docs" / "adr").mkdir(parents=True)
     text = "[m](../Makefile) [f](../examples/loans) [r](../README.md#limits) [p](adr/p.md) [a](tables.md#formats)\n"
     (tmp_path / "docs" / "page.md").write_text(text)
@@ -104,6 +104,6 @@ def test_the_address_of_a_remote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ("", ""),
     ):
         monkeypatch.setattr(
-            "renderers.site._git", lambda *words, remote=remote: remote if words[0] == "remote" else "c"
+            "tools.renderers.site._git", lambda *words, remote=remote: remote if words[0] == "remote" else "c"
         )
         assert Repository(tmp_path).address == address

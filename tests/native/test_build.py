@@ -30,7 +30,7 @@ def kernels(monkeypatch):
     monkeypatch.delenv("TREETAP_NATIVE", raising=False)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv("CFLAGS", raising=False)
-    spec = importlib.util.spec_from_file_location("kernels", ROOT / "build_backend" / "kernels.py")
+    spec = importlib.util.spec_from_file_location("kernels", ROOT / "tools" / "build_backend" / "kernels.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

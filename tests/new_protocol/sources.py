@@ -18,7 +18,7 @@ SOURCES = (
     "ops",
     "party",
     "protos",
-    "renderers",
+    "tools",
     "tests",
     "treetap",
     "pyproject.toml",

@@ -23,7 +23,7 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     """Every page, and nothing that is fetched from elsewhere."""
     if shutil.which("zensical", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("needs zensical and mkdocstrings-python: pip install '.[site]'")
-    command = [sys.executable, "-m", "renderers.site", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "tools.renderers.site", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
     said = COLOURS.sub("", done.stdout + done.stderr)

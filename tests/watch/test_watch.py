@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import yaml
 
-from renderers.rendering import ROOT
-from renderers.watch import JOB, Alert, Panel, rules, source
 from tests.needs import promtool
 from tests.simulator import in_place
+from tools.renderers.rendering import ROOT
+from tools.renderers.watch import JOB, Alert, Panel, rules, source
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.metrics import ProcessMetrics
 from treetap.party import config as party_config

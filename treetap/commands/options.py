@@ -90,7 +90,7 @@ def _options(kind: Any) -> Iterator[Parameter]:
         if isinstance(made, OptionInfo):
             made.rich_help_panel = getattr(kind, "PANEL", None)
         default = Parameter.empty if part.default is MISSING else part.default
-        annotation = Annotated.__class_getitem__((hints[part.name], made))  # type: ignore[attr-defined]
+        annotation: Any = Annotated[hints[part.name], made]
         yield Parameter(part.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -1,6 +1,6 @@
 """`treetap protocol`: a protocol's steps and messages, read from what its roles conduct and its rows declare.
 
-The pages of the protocols (renderers/orders.py) and tests read the same.
+The pages of the protocols (tools/renderers/orders.py) and tests read the same.
 
 A protocol drawn as SVG: a lane for each actor, its steps in order, an arrow for each message.
 """

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from renderers.rendering import page_with
 from tests.lattice.histogram_twin import Twin, at_end, centred, combined, errors, flood, ternary, whole
+from tools.renderers.rendering import page_with
 from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import (
     ATTEMPTS,

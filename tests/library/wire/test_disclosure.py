@@ -16,8 +16,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from renderers.threats import comments
 from tests.library.wire.samples import FILE, Inner, Outer
+from tools.renderers.threats import comments
 from treetap.errors import Malformed
 from treetap.wire.disclosure import (
     CLASSES,

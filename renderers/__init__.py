@@ -1,5 +1,0 @@
-"""Scripts that write what docs/ has from code and results: tables, pictures, the reference and the site.
-
-`python -m renderers` writes all that follows from the code alone (`make reference`); `python -m renderers.NAME` what
-follows from something measured or run, and `python -m renderers.site` the site.
-"""
