@@ -315,8 +315,10 @@ class Histograms:
             "sums of other numbers, or of more words",
         )
         in_bounds(
-            (zero.dtype, u.dtype) == (np.uint64, np.int8)
-            and (zero.shape, u.shape) == ((DEGREE, words, 2), (count, DEGREE)),
+            zero.dtype == np.uint64
+            and zero.shape == (DEGREE, words, 2)
+            and u.dtype == np.int8
+            and u.shape == (count, DEGREE),
             "zeros of another query",
         )
         in_bounds(flood in FLOOD_BITS and 1 <= bits <= HALF_BITS, "a flood or first halves of more bits")
