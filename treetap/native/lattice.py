@@ -90,13 +90,10 @@ class Ring:
         """The zero polynomial."""
         return np.zeros(self.shape, dtype=np.uint32)
 
-    def transform(self, polynomial: Polynomial) -> None:
-        """From coefficients to values, in place."""
-        self._each(polynomial, 0)
-
-    def transform_back(self, polynomial: Polynomial) -> None:
-        """From values to coefficients, in place."""
-        self._each(polynomial, 1)
+    def transform(self, polynomial: Polynomial, *, back: bool = False) -> None:
+        """From coefficients to values, or back, in place."""
+        for place, residues in enumerate(self._checked(polynomial)):
+            self._call("transform", place, ctypes.c_int(back), residues)
 
     def uniform(self, seed: bytes) -> Polynomial:
         """The uniform polynomial that a seed stands for."""
@@ -175,10 +172,6 @@ class Ring:
         slots = out.astype(np.int64)
         slots[slots > self.plain // 2] -= self.plain
         return slots
-
-    def _each(self, polynomial: Polynomial, back: int) -> None:
-        for place, residues in enumerate(self._checked(polynomial)):
-            self._call("transform", place, ctypes.c_int(back), residues)
 
     def _checked(self, array: Polynomial, halves: int = 0) -> Polynomial:
         """Refuse what the kernels would read or write outside of an array."""

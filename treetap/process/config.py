@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, refuse
 from treetap.names import on_loopback
 from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
@@ -335,14 +335,22 @@ class Process(Strict):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.insecure == (self.tls is not None):
-            both = "insecure = true and [tls] exclude each other" if self.insecure else "[tls] is missing"
-            raise ValueError(f"{both}: name certificates in [tls], or leave it out and say insecure = true")
-        if self.insecure and self.proxy:
-            raise ValueError("proxy goes with [tls] only: insecure = true is for this host: leave proxy out")
+        both = "insecure = true and [tls] exclude each other" if self.insecure else "[tls] is missing"
         far = [f"{field} {address}" for field, address in self.addresses().items() if not on_loopback(address)]
-        if self.insecure and far:
-            raise ValueError(f"insecure = true is for loopback only, not for {', '.join(far)}: use certificates, [tls]")
+        refuse(
+            (
+                self.insecure == (self.tls is not None),
+                f"{both}: name certificates in [tls], or leave it out and say insecure = true",
+            ),
+            (
+                self.insecure and self.proxy,
+                "proxy goes with [tls] only: insecure = true is for this host: leave proxy out",
+            ),
+            (
+                self.insecure and far,
+                f"insecure = true is for loopback only, not for {', '.join(far)}: use certificates, [tls]",
+            ),
+        )
         return self
 
     def addresses(self) -> dict[str, str]:
