@@ -140,10 +140,15 @@ def naming(party: str) -> Iterator[None]:
 
 @contextmanager
 def cannot(be_done: str, place: object, kind: type[TreetapError] = BadInput, *, more: str = "") -> Iterator[None]:
-    """What the operating system refuses in the block is an error of this kind: "PLACE: cannot BE_DONE: why; MORE"."""
+    """What the operating system refuses in the block is an error of this kind: "PLACE: cannot BE_DONE: why; MORE".
+
+    A file to "be read" that is not there has a sentence of its own.
+    """
     try:
         yield
     except OSError as failure:
+        if be_done == "be read" and isinstance(failure, FileNotFoundError):
+            raise kind(f"{place}: there is no such file{more}") from None
         raise kind(f"{place}: cannot {be_done}: {failure.strerror or failure}{more}") from failure
 
 

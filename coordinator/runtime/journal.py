@@ -128,10 +128,8 @@ class Journal:
         when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
         record = None if event == "submitted" else self._hold(job)
         record = self._last = record or _Record(self._path(job), job)
-        try:
+        with cannot("be written by the coordinator", self._path(job), Interrupted):
             record.write({"event": event, **when, **content})
-        except OSError as failure:
-            raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
         self._index[job] = _entry_of(job, record)
 
     def unknown(self, job: str) -> UnknownJob:
@@ -263,13 +261,11 @@ class Journal:
         """A job's events as its file has them now, read only if it has changed; None where there is no such file."""
         path = self._path(job)
         record = self._last if self._last.job == job else _Record(path, job)
-        try:
+        with cannot("be read by the coordinator", path, Interrupted):
             if not path.is_file():
                 return None
             with record.file.held(record.read):
                 self._last = record
-        except OSError as failure:
-            raise Interrupted(f"the coordinator cannot read {path}: {failure.strerror}") from failure
         return record
 
     def _path(self, job: str) -> Path:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import ConfigError, Malformed, Refused
+from treetap.errors import ConfigError, Malformed, Refused, refuse
 from treetap.models.durable import make_folder, writing_whole
 from treetap.party.alignment.lists import RaisedLists, check_form
 from treetap.party.alignment.steps import Alignment
@@ -126,14 +126,18 @@ class Count(Previewed):
         async for message in self._context.mailbox.series(combiner, "shared_count", 0, 0):
             self.common = message.alignment.shared_count.common
         common = check_common(combiner, self.common)
-        if common.fewer_than not in (0, least):
-            raise Malformed(
-                f"{combiner} says fewer than {common.fewer_than}, but the greatest min_common_records is {least}"
-            )
-        if not common.fewer_than and common.records < least:
-            raise Malformed(f"{combiner} sent a count below min_common_records = {least}, the greatest of the parties")
-        if common.records > len(self._ids):
-            raise Malformed(f"{combiner} counts more common records than the own {len(self._ids)}")
+        refuse(
+            (
+                common.fewer_than not in (0, least),
+                f"{combiner} says fewer than {common.fewer_than}, but the greatest min_common_records is {least}",
+            ),
+            (
+                not common.fewer_than and common.records < least,
+                f"{combiner} sent a count below min_common_records = {least}, the greatest of the parties",
+            ),
+            (common.records > len(self._ids), f"{combiner} counts more common records than the own {len(self._ids)}"),
+            kind=Malformed,
+        )
         self._tell(common)
 
 

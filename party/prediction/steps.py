@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Bools
-from treetap.errors import Incompatible, Malformed
+from treetap.errors import Incompatible, Malformed, refuse
 from treetap.party.alignment.steps import PartnerRecords
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.runtime.context import (
@@ -193,12 +193,15 @@ class TakenBlocks:
         if apart:
             places = np.frombuffer(told[: 4 * len(rows)], dtype="<u4").astype(np.int64)
         records = records if apart else len(rows)
-        if not records:
-            raise Malformed(f"{label_holder}, block {number}: a block of no records")
-        if records > most:
-            raise Malformed(f"{label_holder}, block {number}: has {records} records, blocks have {most}")
-        if apart and (len(told) != 4 * len(rows) or len({*places.tolist()} & {*range(records)}) != len(rows)):
-            raise Malformed(f"{label_holder}, block {number}: has no {len(rows)} places of {records} records")
+        refuse(
+            (not records, f"{label_holder}, block {number}: a block of no records"),
+            (records > most, f"{label_holder}, block {number}: has {records} records, blocks have {most}"),
+            (
+                apart and (len(told) != 4 * len(rows) or len({*places.tolist()} & {*range(records)}) != len(rows)),
+                f"{label_holder}, block {number}: has no {len(rows)} places of {records} records",
+            ),
+            kind=Malformed,
+        )
         self._check(rows)
         self._check_new(number, rows, len(ids))
         spent = np.zeros(len(rows), dtype=bool)

@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from treetap.errors import BadInput, ConfigError, DataError
+from treetap.errors import ConfigError, DataError, cannot
 from treetap.models.durable import (
     make_folder,
     read_bytes,
@@ -83,12 +83,10 @@ class Store:
         self.predictions = root / "predictions"
         self._jobs = root / "jobs"
         self._models = root / "models"
-        try:
+        with cannot("be used as state folder", f"state = {str(root)!r}"):
             for folder in (self.transcripts, self.predictions, self._jobs, self._models):
                 make_folder(folder)
             swept = sweep(root, self.predictions, self._jobs, self._models)
-        except OSError as failure:
-            raise BadInput(f"state = {str(root)!r}: cannot be used as state folder: {failure.strerror}") from None
         if swept:
             log.warning("deleted what an earlier process left: %s", ", ".join(map(str, swept)))
 

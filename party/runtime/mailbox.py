@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from treetap.errors import Conflict, Interrupted, Malformed, Refused, Silent
+from treetap.errors import Conflict, Interrupted, Malformed, Refused, Silent, cannot
 from treetap.protocols.messages import JobSizes, MessageRow, Series
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2
@@ -256,14 +256,12 @@ class Mailbox:
             sender.in_memory += size
             self._waiting("memory", size)
             return content
-        try:
+        with cannot("keep messages that wait", self._folder, Interrupted):
             if sender.file is None:
                 sender.file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed with the mailbox
             first = sender.file.seek(0, 2)
             sender.file.write(content)
             sender.file.flush()
-        except OSError as failure:
-            raise Interrupted(f"{self._folder}: no room for messages that wait: {failure.strerror}") from failure
         sender.in_file += size
         self._waiting("file", size)
         return first, size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from google.protobuf.message import Message
 
-from treetap.errors import Interrupted, Malformed
+from treetap.errors import Interrupted, Malformed, cannot
 from treetap.wire.frame import name_of
 from treetap.wire.tls import Transport
 from treetap.wire.transcript import OWN_STEPS
@@ -72,10 +72,8 @@ class Recorder:
         from treetap.wire.own_rows import keep
 
         with self._recorders.writer(self._job) as writer:
-            try:
+            with cannot("keep the rows of aligned records", writer.folder, Interrupted):
                 entry = keep(writer.folder, own)
-            except OSError as failure:
-                raise Interrupted(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
             self.own(0, 0, attempt, entry)
 
     def _append(

@@ -209,7 +209,7 @@ def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
     assert (revoked.what, revoked.subject, revoked.ends < own.ends) == ("revoked", "list of 1 revoked", True)
     files.certificate.unlink()
     own, _ = _shown(overview, "certificates").certificates
-    assert own.fault == f"{files.certificate}: no such file"[:LONGEST]
+    assert own.fault == f"{files.certificate}: there is no such file"[:LONGEST]
     assert len(_shown(_overview(tmp_path), "certificates").certificates) == 0
 
 

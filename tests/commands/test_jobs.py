@@ -212,7 +212,7 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         (["good", "--away-deadline", "5"], 2, "away-deadline = 5: is an option of retry and degrade; leave it out"),
         (["good", "--away", "retry", "--away-deadline", "1"], 2, "away-deadline = 1: must be 3 to 3600 seconds"),
         (["good", "--table", "train-new", "--records", "../../etc/passwd"], 2, "is not below the data folder"),
-        (["good", "--table", "train-new", "--records", "absent.txt"], 2, "absent.txt: cannot be read"),
+        (["good", "--table", "train-new", "--records", "absent.txt"], 2, "absent.txt: there is no such file"),
         (["good", "--table", "train-new", "--records", "stranger.txt"], 2, "id number 2 is not in table 'train-new'"),
     ],
 )

@@ -317,7 +317,7 @@ def test_a_partys_credentials_are_not_overwritten(there: str, tables: dict[str, 
     assert [path for path in (tmp_path / "bank").rglob("*") if path.is_file()] == [own]
     assert _text(own) == "mine"
     (tmp_path / "authority" / "crl.pem").unlink()
-    with pytest.raises(BadInput, match=r"crl\.pem: no such file"):
+    with pytest.raises(BadInput, match=r"crl\.pem: there is no such file"):
         _new(*words, "--folder", "second", folder=tmp_path)
     assert not (tmp_path / "second").exists()
 

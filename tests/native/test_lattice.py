@@ -43,7 +43,7 @@ def times(left, right):
     RING.transform(left)
     RING.transform(right)
     RING.multiply_add(out, left, RING.montgomery(right))
-    RING.transform_back(out)
+    RING.transform(out, back=True)
     return out
 
 
@@ -84,7 +84,7 @@ def test_values_are_those_at_the_roots():
             for coefficient in coefficients[k][::-1]:
                 found = (found * x + int(coefficient)) % prime
             assert found == values[k, place]
-    RING.transform_back(values)
+    RING.transform(values, back=True)
     assert (values == coefficients).all()
 
 
@@ -118,7 +118,7 @@ def test_samples_have_their_distributions():
     """Secrets are ternary, errors centred binomial of 42 bits, uniform polynomials and blinds fill their range."""
     secret, ternary = RING.secret(), RING.zeros()
     RING.multiply_add(ternary, np.ones(RING.shape, dtype=np.uint32), secret)  # out of Montgomery's form
-    RING.transform_back(ternary)
+    RING.transform(ternary, back=True)
     ternary = signed(ternary)
     assert even(np.array([(ternary == value).sum() for value in (-1, 0, 1)]), np.full(3, N / 3))
     errors = []
@@ -126,7 +126,7 @@ def test_samples_have_their_distributions():
         second = RING.uniform(RNG.bytes(32))
         phase = RING.encrypt(secret, np.zeros(0, dtype=np.int64), second)
         RING.multiply_add(phase, second, secret)
-        RING.transform_back(phase)
+        RING.transform(phase, back=True)
         errors.append(signed(phase))
     errors = np.concatenate(errors)
     expected = np.array([math.comb(42, 21 + value) for value in range(-9, 10)]) * len(errors) / 2**42
@@ -148,7 +148,7 @@ def test_zeros_under_a_public_key_are_fresh_encryptions():
     zeros = [RING.encrypted_zero(key) for _ in range(2)]
     for phase, half in zeros:
         RING.multiply_add(phase, half, secret)
-        RING.transform_back(phase)
+        RING.transform(phase, back=True)
         noise = signed(phase)
         assert np.abs(noise).max() <= PARAMETERS.fresh_noise
         # e·u and e′·s have N products each of variance 10.5·2/3, and e itself

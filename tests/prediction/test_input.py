@@ -49,7 +49,7 @@ def _restart(party: str, **changes: object) -> Prepare:
 
 CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
     "no such table": (_nothing, {"table": "later"}, "has no table 'later'; its log lists those that it has"),
-    "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: cannot be read: No such file"),
+    "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: there is no such file"),
     "a file elsewhere": (_nothing, {"records_file": "../coordinator/x"}, r"x is not below the data folder"),
     "an absolute path": (_nothing, {"records_file": "/etc/passwd"}, r"/etc/passwd is not below the data folder"),
     "no name of a file": (_nothing, {"records_file": "ids\0.txt"}, r"'ids\\x00\.txt' cannot be a file's name"),

@@ -193,7 +193,7 @@ async def test_no_room_for_parcels_ends_the_job_for_now(tmp_path: Path, monkeypa
     monkeypatch.setattr(mailbox_module, "MEMORY_LIMIT", 100)
 
     box = _box(tmp_path / "absent")
-    with pytest.raises(Interrupted, match="absent: no room for messages that wait: No such file"):
+    with pytest.raises(Interrupted, match="absent: cannot keep messages that wait: No such file"):
         await box.file("b", _parcel(0, content=bytes(200)))
 
 

@@ -144,7 +144,7 @@ def _faults(config: PartyConfig) -> dict[str, TreetapError]:
 
     with pytest.raises(DataError) as lost:
         read_ids(data / "ids.txt")
-    add(lost.value, "data/ids.txt: cannot be read: No such file or directory")
+    add(lost.value, "data/ids.txt: there is no such file")
     with pytest.raises(DataError) as lost:
         read_job(state / "models" / "m")
     add(lost.value, "state/models/m/manifest.json: there is no such file")

@@ -412,7 +412,7 @@ def test_stability_of_a_party(party: str, trained: Path, ask: Ask, tmp_path: Pat
         ([], "name two tables, --expected and --actual"),
         (["--expected", "train"], "name two tables"),
         (["--expected-scores", "{}/eini.explained.parquet", "--actual-scores", "x"], "has no column score"),
-        (["--expected-scores", "nowhere.csv", "--actual-scores", "x"], "nowhere.csv: cannot be read"),
+        (["--expected-scores", "nowhere.csv", "--actual-scores", "x"], "nowhere.csv: there is no such file"),
         (["--expected", "train", "--actual", "train", "--points", "x"], "--points is not for label-holder"),
     ],
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, refuse
 from treetap.lattice.parameters import (
     ERROR_BOUND,
     ERROR_DEVIATION,
@@ -109,26 +109,29 @@ class HistogramParameters:
                 f"flood_bits {self.flood_bits} would hide the sets of records by {hidden} bits, "
                 f"{self.hiding} are required for all {self.attempts} attempts of a job: take {needed}"
             )
-        if not _holds(self.moduli, self.plain_bits):
-            raise BadInput(
+        refuse(
+            (
+                not _holds(self.moduli, self.plain_bits),
                 f"a plaintext of {self.plain_bits} bits does not fit {self.words} words of {self.word_bits} bits: take "
-                "more words, or wider ones"
-            )
-        if self.noise_share >= 1:
-            raise BadInput(
+                "more words, or wider ones",
+            ),
+            (
+                self.noise_share >= 1,
                 f"word_bits {self.word_bits} with flood_bits {self.flood_bits} and reply_bits {self.reply_bits} would "
-                "not decrypt: take narrower words, or longer replies"
-            )
-        if not self.nodes_per_secret:
-            raise BadInput(
+                "not decrypt: take narrower words, or longer replies",
+            ),
+            (
+                not self.nodes_per_secret,
                 f"words {self.words} let a party that lies read more than {MOST_TOLD} places of a secret by "
-                f"{self.candidates} candidates: take more words"
-            )
-        if not self.queries_per_second_half:
-            raise BadInput(
+                f"{self.candidates} candidates: take more words",
+            ),
+            (
+                not self.queries_per_second_half,
                 f"words {self.words} of {self.word_bits} bits are more than one second half may serve: at most "
-                f"{MOST_PLACES // self.places_per_word}; give each class its own trees, or take another scheme"
-            )
+                f"{MOST_PLACES // self.places_per_word}; give each class its own trees, or take another scheme",
+            ),
+            kind=BadInput,
+        )
 
     @classmethod
     def choose(

@@ -20,7 +20,7 @@ from itertools import islice
 
 import gmpy2
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, refuse
 
 #: log2 of a sieve's gates by its dimension, as MATZOV 2022 counts them ("Report on the Security of LWE") and the
 #: lattice-estimator fits them (Albrecht, Player, Scott 2015, and later costs): slope, and bits at 0.
@@ -120,17 +120,27 @@ class Parameters:
     members: int
 
     def __post_init__(self) -> None:
-        if self.degree not in DEGREES:
-            raise BadInput(f"the ring degree is one of {', '.join(map(str, DEGREES))}, not {self.degree}")
-        if self.plain_bits not in PLAIN_BITS:
-            raise BadInput(f"plaintexts have {PLAIN_BITS[0]} to {PLAIN_BITS[-1]} bits, not {self.plain_bits}")
-        if self.columns < 1 or self.members < 1 or self.data_primes < 1:
-            raise BadInput("a masked sum needs at least one column, one member and one prime")
-        if self.columns > MOST_COLUMNS or self.members > MOST_MEMBERS:  # before anything is computed with them
-            raise BadInput(
+        refuse(
+            (
+                self.degree not in DEGREES,
+                f"the ring degree is one of {', '.join(map(str, DEGREES))}, not {self.degree}",
+            ),
+            (
+                self.plain_bits not in PLAIN_BITS,
+                f"plaintexts have {PLAIN_BITS[0]} to {PLAIN_BITS[-1]} bits, not {self.plain_bits}",
+            ),
+            (
+                self.columns < 1 or self.members < 1 or self.data_primes < 1,
+                "a masked sum needs at least one column, one member and one prime",
+            ),
+            # before anything is computed with them
+            (
+                self.columns > MOST_COLUMNS or self.members > MOST_MEMBERS,
                 f"a masked sum has at most {MOST_COLUMNS} columns and {MOST_MEMBERS} members, not {self.columns} and "
-                f"{self.members}"
-            )
+                f"{self.members}",
+            ),
+            kind=BadInput,
+        )
         if PRIME_BITS * self.data_primes > TOTAL_BITS[self.degree]:
             raise BadInput(
                 f"{PRIME_BITS * self.data_primes} bits of modulus at degree {self.degree} "

@@ -46,21 +46,17 @@ class Curve:
         """n points: of the SHA-512 of a prefix and each of n texts; `ends`: the n+1 places, 64-bit numbers."""
         in_bounds(len(ends) % 8 == 0 and len(ends) > 0, "the places of texts are 64-bit numbers")
         places = np.frombuffer(ends, dtype=np.int64)
-        parts = [
+        return b"".join(
             self.hash_points(digests(prefix, texts, places[first : last + 1]))
             for first, last in _units(len(places) - 1)
-        ]
-        return b"".join(parts)
+        )
 
     def hash_points(self, uniform: bytes) -> bytes:
         """n points from n·64 uniform bytes; see `treetap_hash_points`."""
-        return self._hashed(uniform, rooted=False)[0]
+        return self.hash_rooted(uniform, rooted=False)[0]
 
-    def hash_rooted(self, uniform: bytes) -> tuple[bytes, bytes]:
-        """The points of `hash_points`, and v of each, 32 bytes."""
-        return self._hashed(uniform, rooted=True)
-
-    def _hashed(self, uniform: bytes, rooted: bool) -> tuple[bytes, bytes]:
+    def hash_rooted(self, uniform: bytes, *, rooted: bool = True) -> tuple[bytes, bytes]:
+        """The points of `hash_points`, and v of each, 32 bytes; nothing if not `rooted`."""
         source = _view(uniform, UNIFORM_BYTES)
         parts, roots = [], []
         for first, last in _units(len(source)):
@@ -74,13 +70,10 @@ class Curve:
 
     def raise_points(self, scalar: bytes, points: bytes) -> bytes:
         """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
-        return self._raised(scalar, points, None)[0]
+        return self.raise_rooted(scalar, points, None)[0]
 
-    def raise_rooted(self, scalar: bytes, points: bytes, roots: bytes) -> tuple[bytes, bytes]:
-        """The points of `raise_points`, and v of each, 32 bytes; `roots`: v of each point before."""
-        return self._raised(scalar, points, roots)
-
-    def _raised(self, scalar: bytes, points: bytes, roots: bytes | None) -> tuple[bytes, bytes]:
+    def raise_rooted(self, scalar: bytes, points: bytes, roots: bytes | None) -> tuple[bytes, bytes]:
+        """The points of `raise_points`, and v of each, 32 bytes; `roots`: v of each point before. None: of none."""
         in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
         source, root = _view(points, POINT_BYTES), None if roots is None else _view(roots, POINT_BYTES)
         in_bounds(root is None or len(root) == len(source), "a root for each point")
@@ -110,16 +103,16 @@ class Curve:
         finish_unit()
         return bytes(sums)
 
-    def leading_valid(self, points: bytes) -> int:
-        """The number of leading points of n·32 bytes that are of the group; see `treetap_check_points`."""
-        return self._leading(points, None)
-
     def leading_roots(self, points: bytes) -> bytes:
         """v of each leading point that is of the group, 32 bytes: of the two roots of u³ + Au² + u the even number."""
         roots = bytearray(len(points))
-        return bytes(roots[: self._leading(points, roots) * POINT_BYTES])
+        return bytes(roots[: self.leading_valid(points, roots) * POINT_BYTES])
 
-    def _leading(self, points: bytes, roots: bytearray | None) -> int:
+    def leading_valid(self, points: bytes, roots: bytearray | None = None) -> int:
+        """The number of leading points of n·32 bytes that are of the group; see `treetap_check_points`.
+
+        `roots`: gets v of each of these, 32 bytes.
+        """
         source, target = _view(points, POINT_BYTES), None if roots is None else _view(roots, POINT_BYTES)
         for first, last in _units(len(source)):
             root = None if target is None else _at(target, first)

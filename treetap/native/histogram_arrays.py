@@ -57,8 +57,10 @@ class Moduli:
     less: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        in_bounds(self.bits in WORD_BITS, "the kernels take moduli of 16 to 42 bits")
-        in_bounds(1 <= len(self.less) <= MOST_WORDS, "more words than the kernels take")
+        in_bounds(
+            self.bits in WORD_BITS and 1 <= len(self.less) <= MOST_WORDS,
+            f"the kernels take 1 to {MOST_WORDS} moduli of 16 to 42 bits",
+        )
         in_bounds(all(0 <= less < 1 << (self.bits - 1) for less in self.less), "a modulus of another length")
 
     @property
@@ -80,8 +82,10 @@ class Binned:
     """
 
     def __init__(self, codes: Bytes, bins: tuple[int, ...]) -> None:
-        in_bounds(codes.dtype == np.uint8 and codes.ndim == 2, "codes are rows of bytes")
-        in_bounds(len(codes) == len(bins), "not a number of bins for each column")
+        in_bounds(
+            codes.dtype == np.uint8 and codes.ndim == 2 and len(codes) == len(bins),
+            "codes are rows of bytes, with a number of bins for each",
+        )
         in_bounds(all(1 <= count <= MOST_BINS for count in bins), "the kernels take 1 to 256 bins")
         largest = codes.max(axis=1, initial=0)
         in_bounds(all(int(code) < count for code, count in zip(largest, bins, strict=True)), "a code beyond the bins")

@@ -108,17 +108,18 @@ class Histograms:
 
     def write(self, halves: Numbers, bits: int) -> bytes:
         """Numbers, in any shape, at `bits` ≤ 52 bits each, lowest first; the last byte is filled up with zeros."""
-        in_bounds(halves.dtype == np.uint64 and 1 <= bits <= HALF_BITS, "halves are numbers of up to 52 bits")
-        in_bounds(not halves.size or int(halves.max()) >> bits == 0, "a number of more bits")
+        in_bounds(
+            halves.dtype == np.uint64 and 1 <= bits <= HALF_BITS and not (halves.size and int(halves.max()) >> bits),
+            "halves are numbers of up to 52 bits: one has more bits",
+        )
         out = np.empty(-(-halves.size * bits // 8), dtype=np.uint8)
         self._call("write", halves, halves.size, bits, out)
         return out.tobytes()
 
     def read(self, data: bytes, shape: tuple[int, ...], bits: int) -> Numbers:
         """The numbers of `write`; `ValueError` for another length, or bits beyond the last number."""
-        in_bounds(1 <= bits <= HALF_BITS, "halves are numbers of up to 52 bits")
         spare = 8 * len(data) - math.prod(shape) * bits
-        in_bounds(0 <= spare < 8, "halves of another length")
+        in_bounds(1 <= bits <= HALF_BITS and 0 <= spare < 8, "halves of another length, or of more than 52 bits")
         in_bounds(not data or data[-1] >> (8 - spare) == 0, "bits beyond the last number")
         out = np.empty(shape, dtype=np.uint64)
         self._call("read", data, out.size, bits, out)
@@ -128,8 +129,10 @@ class Histograms:
 
     def secrets(self, seed: bytes, words: int, most: int = LARGEST_WEIGHT) -> Secrets:
         """A query's secrets, ternary, drawn again where more than `most` coefficients are not 0."""
-        in_bounds(1 <= words <= MOST_WORDS, "more words than the kernels take")
-        in_bounds(most >= DEGREE * 5 // 8, "secrets as light as this are not drawn in reasonable time")
+        in_bounds(
+            1 <= words <= MOST_WORDS and most >= DEGREE * 5 // 8,
+            "more words than the kernels take, or secrets too light to be drawn in reasonable time",
+        )
         made = Secrets(np.empty((words, DEGREE), dtype=np.int8), np.empty((words, HALF, 2), dtype=np.float64))
         self._call("secrets", self._roots, _seed(seed), words, _number(most), made.small, made.values)
         return made
@@ -156,9 +159,11 @@ class Histograms:
         stride = 0
         if not isinstance(values, int):
             in_bounds(values.dtype == np.uint64 and 1 <= rows <= MOST_VALUE_WORDS, "values are rows of 64-bit words")
-            in_bounds(values.strides[1] == 8 or count < 2, "a row of values is one block")
-            in_bounds(values.strides[0] % 8 == 0 and (values.strides[0] > 0 or rows < 2), "rows of values go forward")
-            stride = values.strides[0] // 8
+            stride, rest = divmod(values.strides[0], 8)
+            in_bounds(
+                (values.strides[1] == 8 or count < 2) and not rest and (stride > 0 or rows < 2),
+                "a row of values is one block, and rows go forward",
+            )
         out = np.empty((count, words, WORD_BYTES), dtype=np.uint8)
         farthest = 0.0
         step = max(1, 64 // words)
@@ -190,10 +195,14 @@ class Histograms:
             moduli: those that it was encrypted with.
         """
         count, words = len(second), len(moduli.less)
-        in_bounds(second.dtype == firsts.dtype == np.uint64, "halves are arrays of 64-bit words")
-        in_bounds(second.shape == (count, DEGREE) and firsts.shape == (count, words), "halves of other candidates")
+        in_bounds(
+            second.dtype == firsts.dtype == np.uint64
+            and second.shape == (count, DEGREE)
+            and firsts.shape == (count, words)
+            and moduli.bits < bits <= HALF_BITS,
+            "halves of other candidates, or with no room for a modulus, in 64-bit words",
+        )
         in_bounds(secrets.small.shape == (words, DEGREE), "not one secret for each modulus")
-        in_bounds(moduli.bits < bits <= HALF_BITS, "halves with no room for a modulus")
         out, worst = np.empty((count, words), dtype=np.uint64), 0.0
         step = max(1, 4096 // words)
         for at in range(0, count, step):
@@ -245,8 +254,13 @@ class Histograms:
         self._check_public(public, blocks)
         in_bounds(blocks <= MOST_BLOCKS and 0 <= start <= records, "the kernels add up to 64 blocks")
         count = min(records - start, blocks * DEGREE)
-        in_bounds(cells.step == 1 and 0 <= cells.start <= cells.stop <= binned.cells, "cells beyond the last one")
-        in_bounds(out.dtype == np.uint64 and out.shape == (len(cells), 2, DEGREE), "sums of other cells")
+        in_bounds(
+            cells.step == 1
+            and 0 <= cells.start <= cells.stop <= binned.cells
+            and out.dtype == np.uint64
+            and out.shape == (len(cells), 2, DEGREE),
+            "cells beyond the last one, or sums of others",
+        )
         if inside is not None:
             in_bounds(inside.dtype == np.uint8 and inside.shape == (records,), "not a byte for each record")
             inside = inside[start:]
@@ -296,9 +310,17 @@ class Histograms:
             first: the first candidate's number under this seed.
         """
         count, words = sums.shape[:2]
-        in_bounds(sums.dtype == zero.dtype == np.uint64 and u.dtype == np.int8, "sums of other numbers")
-        in_bounds(sums.shape == (count, words, 2) and 1 <= words <= MOST_WORDS, "sums of more words")
-        in_bounds(zero.shape == (DEGREE, words, 2) and u.shape == (count, DEGREE), "zeros of another query")
+        in_bounds(
+            sums.dtype == np.uint64 and sums.shape == (count, words, 2) and 1 <= words <= MOST_WORDS,
+            "sums of other numbers, or of more words",
+        )
+        in_bounds(
+            zero.dtype == np.uint64
+            and zero.shape == (DEGREE, words, 2)
+            and u.dtype == np.int8
+            and u.shape == (count, DEGREE),
+            "zeros of another query",
+        )
         in_bounds(flood in FLOOD_BITS and 1 <= bits <= HALF_BITS, "a flood or first halves of more bits")
         out = np.empty((count, words), dtype=np.uint64)
         step = max(1, 4096 // words)
@@ -329,9 +351,9 @@ class Histograms:
 
     def _check_public(self, public: Reals, blocks: int) -> None:
         in_bounds(
-            public.dtype == np.float64 and public.shape[1:] == (HALF, 2 * LIMBS), "transforms of other polynomials"
+            public.dtype == np.float64 and public.shape == (blocks, HALF, 2 * LIMBS),
+            "not one transform of a public polynomial for each block",
         )
-        in_bounds(len(public) == blocks, "not one public polynomial for each block")
 
     def _rounded(self, name: str, *given: Any) -> float:
         """Call a kernel that rounds to whole numbers; the farthest limb from one.

@@ -50,11 +50,14 @@ class Ring:
 
     def __init__(self, degree: int, primes: Sequence[int], plain: int) -> None:
         every = [*primes, plain]
-        in_bounds(degree in DEGREES, "a ring of this degree has no kernels")
-        in_bounds(1 <= len(primes) <= MOST_PRIMES, "more primes than the kernels take")
-        in_bounds(len(set(every)) == len(every), "a prime twice")
         in_bounds(
-            all(prime % (2 * degree) == 1 and prime < LARGEST_PRIME for prime in every), "a prime of another ring"
+            degree in DEGREES and 1 <= len(primes) <= MOST_PRIMES,
+            "a ring of this degree, or of as many primes, has no kernels",
+        )
+        in_bounds(
+            len(set(every)) == len(every)
+            and all(prime % (2 * degree) == 1 and prime < LARGEST_PRIME for prime in every),
+            "a prime twice, or of another ring",
         )
         self._library = library.compiled()
         self.degree, self.plain = degree, plain
@@ -87,13 +90,10 @@ class Ring:
         """The zero polynomial."""
         return np.zeros(self.shape, dtype=np.uint32)
 
-    def transform(self, polynomial: Polynomial) -> None:
-        """From coefficients to values, in place."""
-        self._each(polynomial, 0)
-
-    def transform_back(self, polynomial: Polynomial) -> None:
-        """From values to coefficients, in place."""
-        self._each(polynomial, 1)
+    def transform(self, polynomial: Polynomial, *, back: bool = False) -> None:
+        """From coefficients to values, or back, in place."""
+        for place, residues in enumerate(self._checked(polynomial)):
+            self._call("transform", place, ctypes.c_int(back), residues)
 
     def uniform(self, seed: bytes) -> Polynomial:
         """The uniform polynomial that a seed stands for."""
@@ -173,19 +173,16 @@ class Ring:
         slots[slots > self.plain // 2] -= self.plain
         return slots
 
-    def _each(self, polynomial: Polynomial, back: int) -> None:
-        for place, residues in enumerate(self._checked(polynomial)):
-            self._call("transform", place, ctypes.c_int(back), residues)
-
     def _checked(self, array: Polynomial, halves: int = 0) -> Polynomial:
         """Refuse what the kernels would read or write outside of an array."""
-        in_bounds(array.dtype == np.uint32, "polynomials are arrays of 32-bit words")
-        in_bounds(array.shape == ((halves, *self.shape) if halves else self.shape), "a polynomial of another ring")
+        in_bounds(
+            array.dtype == np.uint32 and array.shape == ((halves, *self.shape) if halves else self.shape),
+            "no polynomial of this ring, in words of 32 bits",
+        )
         return array
 
     def _slots(self, values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
-        in_bounds(values.ndim == 1, "slots are one row")
-        in_bounds(len(values) <= self.degree, "more values than slots")
+        in_bounds(values.ndim == 1 and len(values) <= self.degree, "no row of values, or more than slots")
         return np.ascontiguousarray(values, dtype=kind)
 
     def _call(self, name: str, *arguments: Any) -> int:

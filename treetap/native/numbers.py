@@ -117,10 +117,14 @@ class Modulus:
     def __init__(self, modulus: int, limbs: int, form: Form) -> None:
         self.words = WORDS[form]
         bits, rows = self.words.bits, self.words.rows
-        in_bounds(modulus % 2 == 1, "Montgomery's form needs an odd modulus")
-        in_bounds(limbs % rows == 0 and limbs >= self.words.fewest, f"the kernels take words by {rows}")
-        in_bounds(limbs <= self.words.most, "the kernels take no number of as many words")
-        in_bounds(modulus.bit_length() + SPARE_BITS <= bits * limbs, "the modulus does not fit its words")
+        in_bounds(
+            limbs % rows == 0 and self.words.fewest <= limbs <= self.words.most,
+            f"the kernels take numbers of {self.words.fewest} to {self.words.most} words, by {rows}",
+        )
+        in_bounds(
+            modulus % 2 == 1 and modulus.bit_length() + SPARE_BITS <= bits * limbs,
+            "the modulus is not odd, or does not fit its words",
+        )
         self._form = library.checked(form)
         self.limbs = limbs
         self.r = 1 << (bits * limbs)
@@ -211,11 +215,11 @@ class Modulus:
     def fixed_base(self, table: Batch, digits: npt.NDArray[np.uint16]) -> Batch:
         """Products over rows of table[row][digit]; table (rows, entries, limbs), digits (n, rows), below `entries`."""
         rows, entries, limbs = table.shape
-        in_bounds(table.dtype == np.uint64, "a table holds 64-bit words")
-        in_bounds(digits.dtype == np.uint16 and digits.ndim == 2, "digits are rows of 16-bit numbers")
-        in_bounds(limbs == self.limbs, "a table of another modulus")
-        in_bounds(digits.shape[1] == rows, "not one digit for each row")
-        in_bounds(table.flags.c_contiguous, "a table is one block")
+        in_bounds(
+            table.dtype == np.uint64 and limbs == self.limbs and table.flags.c_contiguous,
+            "a table is one block of 64-bit words of this modulus",
+        )
+        in_bounds(digits.dtype == np.uint16 and digits.shape[1:] == (rows,), "not one digit of 16 bits for each row")
         in_bounds(not digits.size or int(digits.max()) < entries, "a digit above the table's last entry")
         digits = np.ascontiguousarray(digits)
         out = np.empty((len(digits), self.limbs), dtype=np.uint64)
@@ -253,11 +257,14 @@ class Modulus:
             self._check(base, None, count)
         places = np.ascontiguousarray(places)
         self._check(values, places.reshape(-1), places.size)
-        in_bounds(squarings.dtype == operands.dtype == np.int32, "a program is of 32-bit numbers")
-        in_bounds(squarings.shape == operands.shape, "not one operand for each step")
-        in_bounds(-powers <= int(operands.min()), "an odd power that is not made")
-        in_bounds(int(operands.max()) < width, "an operand without places")
-        in_bounds(base is not None or not powers, "powers of no base")
+        in_bounds(
+            squarings.dtype == operands.dtype == np.int32 and squarings.shape == operands.shape,
+            "a program is two rows of 32-bit numbers, an operand for each step",
+        )
+        in_bounds(
+            -powers <= int(operands.min()) and int(operands.max()) < width and (base is not None or not powers),
+            "an operand that is neither a power of the base nor has places",
+        )
         out = np.empty((count, self.limbs), dtype=np.uint64)
         lanes = self.words.lanes
         for first in range(0, count, lanes):  # some 20 ms at 4,096 bits
@@ -288,15 +295,14 @@ class Modulus:
 
     def _check(self, batch: Batch, places: Places | None, count: int) -> None:
         """Refuse what the kernels would read or write outside of an array."""
-        in_bounds(batch.dtype == np.uint64, "numbers are arrays of 64-bit words")
-        in_bounds(batch.ndim == 2, "a batch has a row for each number")
-        in_bounds(batch.shape[1] == self.limbs, "numbers of another modulus")
-        in_bounds(batch.flags.c_contiguous, "a batch is one block")
+        in_bounds(
+            batch.dtype == np.uint64 and batch.shape[1:] == (self.limbs,) and batch.flags.c_contiguous,
+            "a batch is one block, a row of 64-bit words for each number: these are of another modulus, or lie apart",
+        )
         if places is None:
             in_bounds(len(batch) == count, "batches of different lengths")
             return
-        in_bounds(places.dtype == np.int64, "places are 64-bit numbers")
-        in_bounds(places.shape == (count,), "not one place for each number")
+        in_bounds(places.dtype == np.int64 and places.shape == (count,), "not one place of 64 bits for each number")
         in_bounds(
             not count or (int(places.min()) >= 0 and int(places.max()) < len(batch)), "a place outside of a batch"
         )

@@ -59,8 +59,10 @@ def passes(places: Places, cells: Places, count: int, held: int, spares: int) ->
         Unavailable: the kernels were not compiled.
         ValueError: a cell outside of the bounds.
     """
-    in_bounds(places.shape == cells.shape and places.ndim == 1, "not one cell for each place")
-    in_bounds(places.dtype == cells.dtype == np.int64, "places and cells are 64-bit numbers")
+    in_bounds(
+        places.shape == cells.shape and places.ndim == 1 and places.dtype == cells.dtype == np.int64,
+        "not one cell for each place, 64-bit numbers",
+    )
     in_bounds(spares >= 1 and 0 <= held <= count, "no spare row, or more rows held than there are")
     in_bounds(not len(cells) or (int(cells.min()) >= 0 and int(cells.max()) < count), "a cell beyond the last one")
     schedule = library.compiled().treetap_pairs

@@ -100,8 +100,10 @@ def crt(residues: Words, moduli: tuple[int, ...], w: int, minus: bool = False) -
     negatives of r, are shares of m modulo P.
     """
     pairs, parts, whole = _remainders(moduli, w)
-    in_bounds(residues.dtype == np.uint64 and residues.shape[1:] == (len(moduli),), "not a residue for each modulus")
-    in_bounds(bool((residues < pairs[:, 0]).all()), "a residue beyond its modulus")
+    in_bounds(
+        residues.dtype == np.uint64 and residues.shape[1:] == pairs.shape[:1] and bool((residues < pairs[:, 0]).all()),
+        "not a residue of each modulus",
+    )
     if minus:
         residues = np.where(residues, pairs[:, 0] - residues, 0)
     out = np.empty((len(residues), w), dtype=np.uint64)

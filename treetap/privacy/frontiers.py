@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, cannot
 from treetap.strict import Figure, Strict
 
 #: Version of the document; raised when an older treetap could not read what is written.
@@ -132,10 +132,10 @@ def load_frontier(path: Path) -> FrontierDocument:
     Raises:
         BadInput: it cannot be read, is of a newer version, or is not such a document.
     """
+    with cannot("be read", path):
+        content = path.read_bytes()
     try:
-        return FrontierDocument.model_validate_json(path.read_bytes())
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be read: {failure.strerror}") from None
+        return FrontierDocument.model_validate_json(content)
     except ValidationError as failure:
         first = failure.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, cannot, refuse
 from treetap.names import on_loopback
 from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
@@ -138,13 +138,11 @@ class Secret(Strict):
 
 def _content(path: Path, where: str, limit: int) -> bytes:
     """A regular file's content; a pipe or a device is not waited for."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            content = file.read(limit + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-    except FileNotFoundError:
-        raise ConfigError(f"{where}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from None
+    with (
+        cannot("be read", where, ConfigError),
+        os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file,
+    ):
+        content = file.read(limit + 1) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     if content is None:
         raise ConfigError(f"{where}: is no regular file; write the secret to one, or use command")
     if len(content) > limit:
@@ -335,14 +333,22 @@ class Process(Strict):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.insecure == (self.tls is not None):
-            both = "insecure = true and [tls] exclude each other" if self.insecure else "[tls] is missing"
-            raise ValueError(f"{both}: name certificates in [tls], or leave it out and say insecure = true")
-        if self.insecure and self.proxy:
-            raise ValueError("proxy goes with [tls] only: insecure = true is for this host: leave proxy out")
+        both = "insecure = true and [tls] exclude each other" if self.insecure else "[tls] is missing"
         far = [f"{field} {address}" for field, address in self.addresses().items() if not on_loopback(address)]
-        if self.insecure and far:
-            raise ValueError(f"insecure = true is for loopback only, not for {', '.join(far)}: use certificates, [tls]")
+        refuse(
+            (
+                self.insecure == (self.tls is not None),
+                f"{both}: name certificates in [tls], or leave it out and say insecure = true",
+            ),
+            (
+                self.insecure and self.proxy,
+                "proxy goes with [tls] only: insecure = true is for this host: leave proxy out",
+            ),
+            (
+                self.insecure and far,
+                f"insecure = true is for loopback only, not for {', '.join(far)}: use certificates, [tls]",
+            ),
+        )
         return self
 
     def addresses(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, cannot
 from treetap.models.durable import make_folder
 from treetap.names import asked_at
 from treetap.process.limits import give_memory_back, has_terminal
@@ -29,11 +29,9 @@ log = logging.getLogger(__name__)
 @contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
     """Hold a state folder for this process; `BadInput` where another process has it."""
-    try:
+    with cannot("keep anything there", f"state = {str(folder)!r}"):
         make_folder(folder)
         lock = (folder / "lock").open("w", encoding="ascii")
-    except OSError as failure:
-        raise BadInput(f"state = {str(folder)!r}: cannot keep anything there: {failure.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TypeVar
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, refuse
 from treetap.names import NAME
 from treetap.protocols import alignment
 from treetap.protocols.codec import params_in, write_params
@@ -192,18 +192,23 @@ def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb
     `trained`: the job of the base model.
     """
     members = parties_of(trained)
-    if trained.join != spec.join:
-        raise ConfigError(
+    refuse(
+        (
+            trained.join != spec.join,
             f"base_model = {spec.base_model!r}: was trained with join = {trained.join or INNER!r}, and trees "
-            "of both have no common side for records that a party lacks: continue with that"
-        )
-    if protocol != training_name(spec):
-        raise ConfigError(f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}")
-    if members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties):
-        raise ConfigError(
+            "of both have no common side for records that a party lacks: continue with that",
+        ),
+        (
+            protocol != training_name(spec),
+            f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}",
+        ),
+        (
+            members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties),
             f"base_model = {spec.base_model!r}: was trained with label holder {members[0]} and feature parties "
-            f"{', '.join(members[1:])}; a training continues with the same parties"
-        )
+            f"{', '.join(members[1:])}; a training continues with the same parties",
+        ),
+        kind=ConfigError,
+    )
 
 
 def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:

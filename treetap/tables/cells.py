@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from treetap.errors import DataError
+from treetap.errors import DataError, refuse
 from treetap.tables.dates import is_date
 from treetap.tables.source import Origin, as_doubles, is_number, is_text, kind_name, remedy_of, row_name
 
@@ -297,9 +297,7 @@ def _order(path: Origin, name: str, kind: pa.FixedShapeTensorType, physical: Sha
             '["height", "width", "channels"], or put the channels first',
         ),
     )
-    for wrong, what in rules:
-        if wrong:
-            raise DataError(f"{place} {what}")
+    refuse(*((wrong, f"{place} {what}") for wrong, what in rules), kind=DataError)
     return _by_name(place, list(kind.dim_names)) if kind.dim_names else order
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, cannot
 from treetap.names import NAME
 from treetap.wire.ports import DOMAIN, Identity, Role, reserved
 
@@ -38,12 +38,8 @@ UNREADABLE = (
 
 def read_file(path: Path) -> bytes:
     """A file's content. Raises ConfigError."""
-    try:
+    with cannot("be read", path, ConfigError):
         return path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_certificates(path: Path) -> list[x509.Certificate]:
@@ -269,9 +265,7 @@ def read_lists(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
         ConfigError: the file cannot be read, a list is damaged or has no end, or an authority has none.
     """
     try:
-        lists = [x509.load_pem_x509_crl(part) for part in _LIST.findall(path.read_bytes())]
-    except OSError as error:
-        raise ConfigError(f"{path}: the list of revoked certificates cannot be read: {error.strerror}") from None
+        lists = [x509.load_pem_x509_crl(part) for part in _LIST.findall(read_file(path))]
     except ValueError:
         raise ConfigError(f"{path}: not a list of revoked certificates in PEM form: {REMEDY}") from None
     serials, ends = {}, []

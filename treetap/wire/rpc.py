@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +24,8 @@ from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.callers import Callers, error_of
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address, Timeouts
-from treetap.wire.probe import examine, say_hello
+from treetap.wire.probe import Diagnosis, examine, refusal, say_hello
+from treetap.wire.proxies import way
 from treetap.wire.tls import Credentials, CredentialSource, Insecure, Transport, check_near
 from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
 else:
     JobsStub = jobs_pb2_grpc.JobsStub
-from collections.abc import Sequence
-
-import grpc
-import grpc.aio
-
-from treetap.wire.probe import Diagnosis, refusal
-from treetap.wire.proxies import way
 
 log = logging.getLogger(__name__)
 #: Service and method of messages between parties, which travel as the bytes that the sender has.
@@ -193,8 +187,6 @@ def bind(
             port = aio_server.add_secure_port(listen, credentials)
     except RuntimeError as failure:
         raise BadInput(f"{key} = {listen!r}: cannot bind ({failure}); is the port in use?") from failure
-    if port == 0:
-        raise BadInput(f"{key} = {listen!r}: cannot bind; is the port in use?")
     return port
 
 

@@ -101,9 +101,8 @@ class TlsFiles:
         with one line that names the file: missing, unreadable, no key of this certificate, out of its dates, signed
         by another authority, revoked, other name or role, no use for both ends.
         """
-        authorities = read_certificates(self.ca)
         certificate, _ = self.pair()
-        if fault := certificate_fault(certificate, authorities, expected_name, role, self.revocations(authorities)):
+        if fault := self.fault(certificate, expected_name, role):
             raise ConfigError(f"{self.certificate}: {fault}")
         return identity(certificate).name
 

@@ -13,7 +13,7 @@ def noise_budget(key: LatticeKey, data: bytes) -> int:
     first, second = scheme.ciphertext(data)
     phase = first.copy()
     scheme.ring.multiply_add(phase, second, key._secret)
-    scheme.ring.transform_back(phase)
+    scheme.ring.transform(phase, back=True)
     whole = [q // prime * pow(q // prime, -1, prime) for prime in primes]
     scaled = key.modulus * (phase.astype(object) * np.array(whole, dtype=object)[:, np.newaxis]).sum(axis=0) % q
     most = max(min(int(residue), q - int(residue)) for residue in scaled)

@@ -41,7 +41,7 @@ def careless_sum(masks, sent):
 def decoded(values):
     """The slots of a plaintext polynomial with small coefficients, given by its values modulo the first prime."""
     values = np.array([values, *([np.zeros(N)] * (RING.shape[0] - 1))]).astype(np.uint32)
-    RING.transform_back(values)
+    RING.transform(values, back=True)
     prime = int(RING.primes[0, 0])
     small = [(int(c) - prime if c > prime // 2 else int(c)) % RING.plain for c in values[0]]
     # a plaintext is opened from an encryption of it without noise: (q/t)·m rounded

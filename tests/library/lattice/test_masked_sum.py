@@ -101,7 +101,7 @@ def test_flooding_is_uniform_and_fresh():
     draws = []
     for _ in range(2):
         drawn = ring.flood(ONE.flood)
-        ring.transform_back(drawn)
+        ring.transform(drawn, back=True)
         numbers = (drawn.astype(object) * whole).sum(axis=0) % q
         draws.append([int(number) - q if number > q // 2 else int(number) for number in numbers])
     assert draws[0] != draws[1]

@@ -272,7 +272,7 @@ def test_files_of_ids(name: str, content: str, tmp_path: Path) -> None:
         ("ids.txt", "a\nb\na\n", "row 3, column 'id': the id is there already, at row 1"),
         ("ids.txt", "\xff\xfe", "is not UTF-8"),
         ("ids.parquet", content_of(pa.table({}), "parquet").to_pybytes().decode("latin-1"), "has no column"),
-        ("absent.txt", None, "cannot be read"),
+        ("absent.txt", None, "there is no such file"),
         ("[ab].csv", None, "there is no such file"),
         ("folder.csv", None, "is a folder, not a file"),
     ],

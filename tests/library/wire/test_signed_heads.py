@@ -309,7 +309,8 @@ def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) ->
     assert "signed to the end by 'feature-b'" in outcome.out
     found = json.loads(treetap("transcript", tmp_path, "--ca", keys.ca, "--json").out)["signed"]
     assert (found["state"], found["up_to"], found["verified"]) == ("signed", 2, True)
-    assert refused(treetap("transcript", tmp_path, "--ca", tmp_path / "none")) == f"{tmp_path / 'none'}: no such file\n"
+    absent = tmp_path / "none"
+    assert refused(treetap("transcript", tmp_path, "--ca", absent)) == f"{absent}: there is no such file\n"
     chained(tmp_path, CHANGES["a record less"](_all(tmp_path)))
     assert "its signature does not fit the records before it" in refused(treetap("transcript", tmp_path))
 

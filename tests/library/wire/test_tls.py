@@ -224,7 +224,7 @@ def test_files_that_are_missing_unreadable_or_no_pem_are_named(folder: Path, whi
     files = issue(folder, "a", Role.PARTY)
     path: Path = getattr(files, which)
     path.unlink()
-    _assert_fault(files, None, f"{path}: no such file")
+    _assert_fault(files, None, f"{path}: there is no such file")
     path.write_bytes(b"-----BEGIN NOTHING-----\n")
     _assert_fault(files, None, f"{path}: not a ")
     path.unlink()
