@@ -139,14 +139,9 @@ def test_an_audit_attacks_the_predictions_that_it_names(boosted: Any, tmp_path: 
     assert "predictions" not in plain
     assert '<section id="scores"' not in html(plain)
     given = files["by-eini"]
-    task = Task(
-        "path-decoding",
-        given.transcript,
-        job=given.job,
-        table=given.table,
-        model=given.model,
-        predictions=given.scores,
-    )
+    party = AuditedParty.model_construct(name=None, transcript=given.transcript, table=given.table, model=given.model)
+    named = AuditFile.model_construct(job=given.job)
+    task = Task("path-decoding", party, named, predictions=given.scores)
     report = run(task).report
     assert (report["party"], report["model"], report["unique"]) == (
         HOLDER,
