@@ -212,7 +212,10 @@ def show(done: Done, out: Path | None = None) -> None:
     for name, value in report.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
             terminal.out.print(terminal.text(name.replace("_", " ")))
-            rows = ([_cell(key, cell) for key, cell in line.items()] for line in value)
+            rows = (
+                ["all" if cell is None and key == "epoch" else _figure(key, cell) for key, cell in line.items()]
+                for line in value
+            )
             terminal.print_table((key.replace("_", " ") for key in value[0]), rows)
     if out is not None:
         terminal.out.print(f"groups: {out}", soft_wrap=True)
@@ -232,11 +235,6 @@ def _single(report: dict[str, Any]) -> Any:
                 " ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(_figure(key or name, figure))
             )
     return table
-
-
-def _cell(name: str, value: Any) -> str:
-    """A cell of a report's table; without an epoch of all of them."""
-    return "all" if value is None and name == "epoch" else _figure(name, value)
 
 
 def _figure(name: str, value: Any) -> str:

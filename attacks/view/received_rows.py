@@ -356,7 +356,17 @@ class TreeReplay:
                     budget.take(rows.nbytes)
                     if not np.array_equal(received.setdefault(node, rows), rows):
                         raise Malformed(f"node {node} is said to hold different records")
-            own = [(_own(it), rows_of(it.left, total), rows_of(it.right, total)) for it in self.own.values()]
+            own = [
+                (
+                    OwnSplit(
+                        *(it.node, it.handle, it.feature, it.feature_name, it.bin, it.threshold, it.missing_left),
+                        tuple(it.categories),
+                    ),
+                    rows_of(it.left, total),
+                    rows_of(it.right, total),
+                )
+                for it in self.own.values()
+            ]
             for _, left, right in own:
                 budget.take(left.nbytes + right.nbytes)
             cuts = [_whole(it, total) for it in own] if whole else []
@@ -397,19 +407,6 @@ class TreeReplay:
                     nodes |= {2 * split.node} if split.left_open else set()
                     nodes |= {2 * split.node + 1} if split.right_open else set()
         return nodes
-
-
-def _own(it: transcript_pb2.OwnSplit) -> OwnSplit:
-    return OwnSplit(
-        it.node,
-        it.handle,
-        it.feature,
-        it.feature_name,
-        it.bin,
-        it.threshold,
-        it.missing_left,
-        tuple(it.categories),
-    )
 
 
 def _whole(own: tuple[OwnSplit, Ints, Ints], total: int) -> WholeCut:

@@ -283,16 +283,10 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
 
 
 def column_faults(parties: Sequence[PartyTable]) -> list[str]:
-    """Faults of names and columns: a name or a column that two parties have, shares that are too large."""
+    """Faults of names and shares: a name that two parties have, shares that are too large."""
     names = [party.name for party in parties]
     if len(set(names)) != len(names):
         return ["two parties have one name"]
-    owner: dict[str, str] = {}
-    for party in parties:
-        for column in party.columns or []:
-            if column in owner:
-                return [f"column {column!r} is claimed by {owner[column]} and by {party.name}"]
-            owner[column] = party.name
     if sum(party.share or 0 for party in parties) > 1 + 1e-9:
         return ["the shares add up to more than 1"]
     return []
