@@ -370,14 +370,12 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
         return None
     # runs of several seeds may hold out rows of different classes
     names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes))
-    place = {name: k for k, name in enumerate(names)}
-    counts = [[0] * len(names) for _ in names]
-    for evaluation in evaluations:
-        for true, row in zip(evaluation.classes, evaluation.confusion or [], strict=True):
-            for predicted, count in zip(evaluation.classes, row, strict=True):
-                counts[place[true]][place[predicted]] += count
+    counts = Counter[tuple[str, str]]()
+    for it in evaluations:
+        rows_of_class = zip(it.classes, it.confusion or [], strict=True)
+        counts.update({(true, own): n for true, row in rows_of_class for own, n in zip(it.classes, row, strict=True)})
     seeds = seeds_of(runs)
-    rows = [(name, "", "", _shares(counts[k], k, seeds)) for k, name in enumerate(names)]
+    rows = [(name, "", "", _shares([counts[name, other] for other in names], k, seeds)) for k, name in enumerate(names)]
     return Matrix("true \\ predicted", names, rows, "Confusion matrix", "confusion")
 
 

@@ -89,5 +89,5 @@ def test_folders_that_are_none(models: tuple[Path, Path], tmp_path: Path) -> Non
         export_run(run_folder, tmp_path / "no.json")
     for party in PARTIES[:2]:
         (run_folder / party / "train.parquet").write_bytes(b"")
-    with pytest.raises(BadInput, match="the model has parties .*feature-c.*, and these shards are of"):
+    with pytest.raises(BadInput, match=r"the model has parties .*feature-c.*, and these shards are of"):
         export_run(run_folder, tmp_path / "no.json")
