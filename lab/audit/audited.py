@@ -18,8 +18,8 @@ from treetap.attacks import limits as gate
 from treetap.attacks.audit_file import Runs
 from treetap.attacks.intruder import intrude
 from treetap.attacks.published.model import OpenTrees, Target
-from treetap.attacks.report import html as report
-from treetap.attacks.report import print_summary, print_verdict
+from treetap.attacks.report.page import html as report
+from treetap.attacks.report.page import print_summary, print_verdict
 from treetap.attacks.report.verdict import intruder_page, intruder_report
 from treetap.attacks.view.own_table import check_names
 from treetap.commands.jobs import progress_view

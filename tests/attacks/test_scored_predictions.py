@@ -30,7 +30,7 @@ from treetap.attacks.predictions.decoding import decode_paths, invert
 from treetap.attacks.predictions.evidence import ScoreEvidence, path_decoding, prediction_inversion, read_scores
 from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import row
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.run import Task, run
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit

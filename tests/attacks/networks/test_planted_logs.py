@@ -34,7 +34,7 @@ from treetap.attacks.document import Document, parse
 from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.networks.schema import NetworkFigures
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.run import Task, run, show
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
