@@ -54,8 +54,7 @@ def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) ->
     """
     on_labels = [case for case in cases if not case.view.of_columns]
     judgements = [_of_labels(case) for case in on_labels]
-    for case in cases:
-        judgements += _of_columns(case.party.name, parties[case.party.name])
+    judgements += [it for case in cases for it in _of_columns(case.party.name, parties[case.party.name])]
     # a label holder may be audited of some feature parties alone, and need not be audited at all
     read = {verdict.of for verdict in judgements if verdict.learned == "columns"}
     if cases and not training(cases[0].view.protocol).one_role:

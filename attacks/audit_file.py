@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from treetap.attacks.advice.names import check_written
-from treetap.attacks.files import AuditedParty, Files, LabelTable, ScoredPrediction, Victim
+from treetap.attacks.files import AttackSettings, AuditedParty, Files, LabelTable, ScoredPrediction, Victim
 from treetap.attacks.registry import Needs, chosen, rows
 from treetap.errors import BadInput
 from treetap.strict import Strict, load
@@ -41,7 +41,7 @@ class Accuracies(Strict):
     """Accuracy of the same training without a defence."""
 
 
-class AuditFile(Files):
+class AuditFile(Files, AttackSettings):
     """The audit file; no transcript has the defences of the label holder, so that the file repeats them."""
 
     job: str | None = None
@@ -52,38 +52,20 @@ class AuditFile(Files):
     """The federation's authority, by which signatures are verified."""
     revoked: Path | None = None
     """The authority's list of revoked certificates."""
-    classes: Annotated[int, Field(ge=2)] | None = None
-    """Groups that an attack looks for; required without `[label]`."""
-    attacks: Annotated[list[str], Field(min_length=1)] | None = None
-    """Names of attacks; by default all that fit."""
     label: LabelTable | None = None
     """The labels, which score the attacks; no attack reads them."""
-    drawn_only: bool = False
-    """Keep of each leaf the records that the tree was trained on, as far as messages named them."""
-    frontier: Path | None = None
-    """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
     data_digest: str | None = None
     """Digest of the audited table, by which the audit knows that the frontier is of this table."""
     defences: dict[str, Any] | None = None
     """The table `[defences]` of the label holder's file, so that the advice does not repeat it."""
-    settings: dict[str, Any] = {}
-    """Settings of the attacks by sets of records."""
     known: LabelTable | None = None
     """Labels that each party is assumed to know; otherwise drawn from `[label]`."""
-    known_labels: dict[str, Any] = {}
-    """Settings of the attacks by known labels and the nodes of trees."""
     evaluation: LabelTable | None = None
     """Networks: labels of the records in the parties' `evaluation` tables."""
-    network: dict[str, Any] = {}
-    """Networks: settings of the attacks by gradients."""
     accuracy: Accuracies = Accuracies()
     """Networks: accuracies on other records."""
     victim: list[Victim] = []
     """Feature parties whose columns the label holder attacks: `[[victim]]`."""
-    features: dict[str, Any] = {}
-    """Networks: settings of the label holder's attacks on columns."""
-    sums: dict[str, Any] = {}
-    """Trees: settings of the label holder's attack on columns."""
     prediction: list[ScoredPrediction] = []
     """Predictions whose scores their recipients attack: `[[prediction]]`."""
     decoding: dict[str, Any] = {}

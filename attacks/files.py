@@ -43,6 +43,29 @@ class LabelTable(Files):
     """The id column."""
 
 
+class AttackSettings(Strict):
+    """What an audit's file and the table `[audit]` of an experiment both say of attacks."""
+
+    attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    """Names of attacks; by default all that fit."""
+    classes: Annotated[int, Field(ge=2)] | None = None
+    """Groups that an attack looks for; by default the label's classes, and required without labels."""
+    drawn_only: bool = False
+    """Keep of each leaf the records that the tree was trained on, as far as messages named them."""
+    settings: dict[str, Any] = {}
+    """Settings of the attacks by sets of records."""
+    known_labels: dict[str, Any] = {}
+    """Trees: settings of the attacks by known labels."""
+    network: dict[str, Any] = {}
+    """Networks: settings of the attacks by gradients."""
+    features: dict[str, Any] = {}
+    """Networks: settings of the label holder's attacks on columns."""
+    sums: dict[str, Any] = {}
+    """Trees: settings of the label holder's attack on columns; with any of them an experiment reads all, for longer."""
+    frontier: Path | None = None
+    """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
+
+
 class AuditedParty(Files):
     """One party. The label holder is one too, if [[victim]] names whose columns it attacks."""
 

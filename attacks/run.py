@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from treetap import terminal
 from treetap.attacks.audit_file import SETTINGS, AuditFile
 from treetap.attacks.case import Case, by_known_labels, held, on_network, on_scores, shared_labels
-from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction
+from treetap.attacks.files import AuditedParty, ScoredPrediction
 from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.predictions.evidence import read_scores
 from treetap.attacks.published.schema import DecodingSettings
@@ -22,44 +22,31 @@ from treetap.attacks.scores import scores
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput, cannot
 from treetap.protocols.registry import training
-from treetap.tables.reading import Table
 
 
 @dataclass(frozen=True)
 class Task:
-    """The arguments of an attack. `labels`: (file, column, id column), for scoring alone.
+    """An attack by name: the attacker, and what an audit's file says of it.
 
-    `settings`: those of the attack's own schema. `model`: the folder of the party's published model. `known`: labels
-    that the party is assumed to know, as (file, column, id column). `predictions`: the file that the
-    recipient of a prediction wrote, whose scores are attacked.
+    `party`: its name may be None where the transcript has it. `file`: job, certificates, classes and labels alone are
+    read. `settings`: those of the attack's own schema. `predictions`: the file that the recipient of a prediction
+    wrote, whose scores are attacked.
     """
 
     name: str
-    transcript: Path
-    job: str | None = None
-    ca: Path | None = None
-    revoked: Path | None = None
-    party: str | None = None
-    table: Path | None = None
-    use: list[str] | None = None
-    id: str = "id"
-    classes: int | None = None
-    received_only: bool = False
-    drawn_only: bool = False
-    labels: tuple[Path, str, str] | None = None
+    party: AuditedParty
+    file: AuditFile
     settings: dict[str, Any] = field(default_factory=dict)
-    model: Path | None = None
-    known: tuple[Path, str, str] | None = None
+    received_only: bool = False
     predictions: Path | None = None
 
 
 @dataclass(frozen=True)
 class Done:
-    """The result of a task. `outcome`: the groups of records, of an attack that forms some; `table`: the attacker's."""
+    """The result of a task. `case` and `outcome`: the attacker and its groups, of an attack that forms some."""
 
     report: dict[str, Any]
-    records: int = 0
-    table: Table | None = None
+    case: Case | None = None
     outcome: Outcome | None = None
 
 
@@ -82,7 +69,7 @@ def run(task: Task) -> Done:
         raise BadInput(f"attack {task.name} has no settings; leave {', '.join(task.settings)} out")
     if asked.needs == Needs.SCORES:
         return Done(_on_scores(task, asked))
-    view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
+    view = read_view(task.party.transcript, task.file.job, task.party.name, task.file.ca, task.file.revoked)
     _check(asked, view)
     case = _case(task, asked, view)
     if asked.needs in (Needs.COLUMNS, Needs.SETS):
@@ -115,25 +102,18 @@ def _check(asked: Attack, view: View) -> None:
 
 def _case(task: Task, asked: Attack, view: View) -> Case:
     """The attacker, as an audit of this party alone has it."""
-    if task.labels is not None and task.table is None:
+    if task.file.label is not None and task.party.table is None:
         raise BadInput("--labels are found by the ids of the party's table: say --columns FILE")
-    if task.labels is not None and view.regression and asked.needs in (Needs.COLUMNS, Needs.SETS):
+    if task.file.label is not None and view.regression and asked.needs in (Needs.COLUMNS, Needs.SETS):
         raise BadInput(f"job {view.job} has numbers for labels: groups are scored against classes only")
-    party = AuditedParty.model_construct(
-        name=view.party, transcript=task.transcript, table=task.table, id=task.id, columns=task.use, model=task.model
-    )
-    # an attack by name has no file: its arguments stand in the places where an audit file would have them
+    party = task.party.model_copy(update={"name": view.party})
+    # an attack by name has no file: its settings stand in the table where an audit file would have them
     table_of = {needs: name for name, needs in SETTINGS.items()} | {Needs.COLUMNS: "settings"}
-    given: dict[str, Any] = {} if asked.settings is None else {table_of[asked.needs]: task.settings}
-    given |= {"label": _table(task.labels), "known": _table(task.known), "party": [party]}
-    file = AuditFile.model_construct(None, classes=task.classes, drawn_only=task.drawn_only, **given)
+    given = {} if asked.settings is None else {table_of[asked.needs]: task.settings}
+    file = task.file.model_copy(update={**given, "party": [party]})
     table, labels = held(party, view, file)
-    classes = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
+    classes = file.classes if file.classes is not None else None if labels is None else len(labels.classes)
     return Case(file, party, view.received_only() if task.received_only else view, table, labels, classes)
-
-
-def _table(labels: tuple[Path, str, str] | None) -> LabelTable | None:
-    return None if labels is None else LabelTable(path=labels[0], column=labels[1], id=labels[2])
 
 
 def _beginning(task: Task, view: View) -> dict[str, Any]:
@@ -162,7 +142,7 @@ def _grouped(task: Task, case: Case) -> Done:
         "trees": len(view.trees),
         "leaves": [len(of_tree) for of_tree in leaves],
         "received_only": task.received_only,
-        "drawn_only": task.drawn_only,
+        "drawn_only": task.file.drawn_only,
         "groups": outcome.found,
         "alone": outcome.alone,
         "modularity": outcome.modularity,
@@ -174,26 +154,27 @@ def _grouped(task: Task, case: Case) -> Done:
         **({"reason": reason} if (reason := case.reason(task.name)) else {}),
         **_end(view),
     }
-    return Done(report, view.records, case.table, outcome)
+    return Done(report, case, outcome)
 
 
 def _on_scores(task: Task, asked: Attack) -> dict[str, Any]:
-    if task.job is None or task.model is None or task.table is None or task.predictions is None:
+    party, job = task.party, task.file.job
+    if job is None or party.model is None or party.table is None or task.predictions is None:
         raise BadInput(
             f"attack {asked.name} reads what the recipient of a prediction has: say --job PREDICTION, --model FOLDER, "
             "--columns FILE of the predicted records, and --predictions FILE"
         )
     files = ScoredPrediction.model_construct(
-        job=task.job,
-        transcript=task.transcript,
-        model=task.model,
-        table=task.table,
+        job=job,
+        transcript=party.transcript,
+        model=party.model,
+        table=party.table,
         scores=task.predictions,
-        id=task.id,
+        id=party.id,
     )
-    evidence = read_scores(files, DecodingSettings.read(task.settings), task.ca, task.revoked)
+    evidence = read_scores(files, DecodingSettings.read(task.settings), task.file.ca, task.file.revoked)
     figures = on_scores(evidence, {asked.name: asked})
-    named = {"attack": asked.name, "party": figures.recipient, "job": task.job, "model": figures.model}
+    named = {"attack": asked.name, "party": figures.recipient, "job": job, "model": figures.model}
     plain = {**figures.plain(), asked.name: figures.plain().get(asked.name.replace("-", "_"))}
     said = _named(asked, plain, figures.reasons, ("protocol",))
     return {**named, **said, "faults": figures.faults, "signed": figures.signed}
@@ -208,12 +189,12 @@ def _named(asked: Attack, plain: dict[str, Any], reasons: dict[str, str], beside
 
 def write(done: Done, path: Path) -> None:
     """Write id and group of every record, as Parquet: the id as the table has it, without one `position`, from 0."""
-    assert done.outcome is not None  # the command asks for a file of groups alone
+    assert done.case is not None  # the command asks for a file of groups alone
+    assert done.outcome is not None
     groups = pa.array(done.outcome.clusters)
-    if done.table is None:
-        content = pa.table({"position": pa.array(np.arange(done.records)), "group": groups})
+    if (table := done.case.table) is None:
+        content = pa.table({"position": pa.array(np.arange(done.case.view.records)), "group": groups})
     else:
-        table = done.table
         own = table.id_columns
         content = pa.table(
             [*own.at(np.arange(len(table.ids))), groups], schema=pa.schema([*own.fields, ("group", groups.type)])
@@ -231,7 +212,10 @@ def show(done: Done, out: Path | None = None) -> None:
     for name, value in report.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
             terminal.out.print(terminal.text(name.replace("_", " ")))
-            rows = ([_cell(key, cell) for key, cell in line.items()] for line in value)
+            rows = (
+                ["all" if cell is None and key == "epoch" else _figure(key, cell) for key, cell in line.items()]
+                for line in value
+            )
             terminal.print_table((key.replace("_", " ") for key in value[0]), rows)
     if out is not None:
         terminal.out.print(f"groups: {out}", soft_wrap=True)
@@ -251,11 +235,6 @@ def _single(report: dict[str, Any]) -> Any:
                 " ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(_figure(key or name, figure))
             )
     return table
-
-
-def _cell(name: str, value: Any) -> str:
-    """A cell of a report's table; without an epoch of all of them."""
-    return "all" if value is None and name == "epoch" else _figure(name, value)
 
 
 def _figure(name: str, value: Any) -> str:

@@ -66,15 +66,20 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     if len(truth) != len(guess):
         raise BadInput(f"{len(truth)} labels but {len(guess)} clusters: score the same records")
     shared, both = mutual_information(truth, guess), numbered(truth * (guess.max() + 1) + guess)[1]
-    entropies = [class_entropy(np.bincount(it)) for it in (truth, guess)]
+    sizes = (np.bincount(truth), np.bincount(guess))
+    entropies = [class_entropy(of) for of in sizes]
     homogeneity, completeness = (shared / it if it else 1.0 for it in entropies)
     mean = sum(entropies) / 2
     v_measure = shared / mean if mean else 1.0
+    # pairs of records of one class, of one group, of both, and all: whole numbers, so that ties are exact
+    in_class, in_group, alike = (int((of * (of - 1)).sum()) // 2 for of in (*sizes, both))
+    every = len(truth) * (len(truth) - 1) // 2
+    expected, most = in_class * in_group, every * (in_class + in_group)
     return Scores(
         v_measure=v_measure,
         homogeneity=homogeneity,
         completeness=completeness,
-        ari=_adjusted_rand(_pairs(both), _pairs(np.bincount(truth)), _pairs(np.bincount(guess)), len(truth)),
+        ari=1.0 if in_class == alike == in_group else 2 * (every * alike - expected) / (most - 2 * expected),
         nmi=v_measure,
         accuracy=float(_matched(truth, guess).mean()),
         named_accuracy=_named_by_sizes(truth, guess),
@@ -88,18 +93,6 @@ def v_measure(labels: Ints, clusters: Ints) -> float:
     of_classes, of_clusters, joint = map(class_entropy, (table.sum(axis=1), table.sum(axis=0), table.ravel()))
     both = of_classes + of_clusters
     return 2 * (both - joint) / both if both else 1.0
-
-
-def _pairs(counts: Ints) -> int:
-    """The pairs of records within groups of these sizes."""
-    return int((counts * (counts - 1)).sum()) // 2
-
-
-def _adjusted_rand(both: int, in_class: int, in_cluster: int, records: int) -> float:
-    """Adjusted Rand index by pairs in one class and cluster, in one class, in one cluster (Hubert, Arabie 1985)."""
-    every = records * (records - 1) // 2
-    expected, most = in_class * in_cluster, every * (in_class + in_cluster)
-    return 1.0 if in_class == both == in_cluster else 2 * (every * both - expected) / (most - 2 * expected)
 
 
 def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Bools:

@@ -319,7 +319,7 @@ def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
     ]
     print_section(Section("", parts), terminal.out)
     if audit is not None:
-        from treetap.attacks.report import print_summary
+        from treetap.attacks.report.page import print_summary
 
         print_summary(audit, terminal.out)
     terminal.out.print("Classes of messages: docs/threats.md. Attacks: docs/measure.md.")

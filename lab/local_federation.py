@@ -209,9 +209,8 @@ class LocalFederation:
         """Start a party or the coordinator again on its state and its ports."""
         kind = self._kind(name)
         called = (*self._parties, *self._dealers)
-        settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in called}}
-        if kind != "coordinator":
-            settings = {**self._parties.get(name, {})}
+        reached = {"parties": {party: self.addresses[party] for party in called}}
+        settings = {**self._coordinator, **reached} if kind == "coordinator" else {**self._parties.get(name, {})}
         if name in self.serving:
             settings["serve"] = {**settings["serve"], "listen": self.serving[name]}
         self._configure(name, settings, self.addresses[name])

@@ -210,9 +210,10 @@ Sourced = tuple[Source, FrontierDocument]
 
 def _at_hand(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> list[Sourced]:
     """The frontiers that say what defences take away; one of the very table is known by its digest."""
-    frontiers: list[tuple[Whose, FrontierDocument]] = [] if given is None else [given]
-    for document in shipped(job.protocol):
-        frontiers.append(("this table" if document.data_digest == job.data_digest else "project", document))
+    frontiers: list[tuple[Whose, FrontierDocument]] = [
+        *([] if given is None else [given]),
+        *(("this table" if it.data_digest == job.data_digest else "project", it) for it in shipped(job.protocol)),
+    ]
     return [(source, document) for whose, document in frontiers if (source := _source(whose, document)) is not None]
 
 

@@ -306,9 +306,11 @@ def _pictures(attacker: Attacker, truth: Records | None, most: int) -> list[Pict
         for name in attacker.space.scaler.images:
             shown = {} if truth is None else {"truth": truth.images[name][number]}
             shown["floor"] = floor.images[name][0]
-            for attack, (guess, _) in attacker.records.items():
-                for scale in SCALES:
-                    shown[f"{attack}, {scale}"] = guess[scale].images[name][number]
+            shown |= {
+                f"{attack}, {scale}": guess[scale].images[name][number]
+                for attack, (guess, _) in attacker.records.items()
+                for scale in SCALES
+            }
             pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
     return pictures
 
@@ -398,12 +400,8 @@ def audited_victim(
         real = RealBottom(bottom, described.scaler, described.categories)
     figures = findings(evidence, None if truth is None else _records(truth, victims), real, attacks, progress)
     reasons = figures.pop("reasons")
-    for what, count in (
-        ("auxiliary records", len(auxiliary.ids) - len(known)),
-        ("victims", len(wanted) - len(victims)),
-    ):
-        if count:
-            reasons[what] = f"{count} have no embedding: the party sat out their batch"
+    sizes = {"auxiliary records": len(auxiliary.ids) - len(known), "victims": len(wanted) - len(victims)}
+    reasons |= {what: f"{n} have no embedding: the party sat out their batch" for what, n in sizes.items() if n}
     if received.faults:
         reasons["embeddings"] = "; ".join(received.faults)
     return VictimFigures(

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from treetap.arrays import Floats, Ints
-from treetap.attacks.id2graph.clustering import Leaves, checked, tree_weights
+from treetap.attacks.id2graph.clustering import Leaves, checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,8 @@ def _summed(numbers: Ints, values: Floats) -> tuple[Ints, Floats]:
 def _graph(trees: list[list[Ints]], records: int, discount: float, ends: Ints, extra: Floats) -> RecordGraph:
     """A vertex per record, and its leaves."""
     every = [leaf for tree in trees for leaf in tree]
-    weights = np.repeat(tree_weights(len(trees), discount), [len(tree) for tree in trees])
+    # equation 1: a tree counts discount^(t-1), for t from 1
+    weights = np.repeat(discount ** np.arange(len(trees), dtype=np.float64), [len(tree) for tree in trees])
     at = np.concatenate([np.zeros(0, dtype=np.int64), *every])
     leaf = np.repeat(np.arange(len(every)), [len(some) for some in every])
     order = np.argsort(at, kind="stable")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from treetap.arrays import Array, Ints
+from treetap.arrays import Ints
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
 from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings
@@ -75,7 +75,11 @@ def louvain(
     best = max(partitions, key=coarse.modularity)[cells]
     labels, alone = _partition(graph, seed, passes, tolerance, best), np.flatnonzero(graph.degrees == 0)
     labels[alone] = graph.vertices + np.arange(len(alone))
-    labels = _by_size(labels)
+    # numbered from 0, larger communities first, ties by the first vertex
+    _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    rank = np.empty(len(sizes), dtype=np.int64)
+    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
+    labels = np.asarray(rank[numbers])
     return Outcome(labels, {}, labels, len(alone), graph.modularity(labels), graph.vertices, graph.pairs)
 
 
@@ -104,14 +108,6 @@ def _start(graph: RecordGraph, largest: int) -> Ints:
         f"the graph has {graph.vertices:,} vertices and {leaves:,} leaves, too many even if only a record's first leaf "
         "counts: take larger chunks (chunk_size), or id2graph-quotient"
     )
-
-
-def _by_size(labels: Array) -> Ints:
-    """The same partition numbered from 0, larger communities first, ties by the first vertex."""
-    _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
-    rank = np.empty(len(sizes), dtype=np.int64)
-    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
-    return np.asarray(rank[numbers])
 
 
 def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolerance: float) -> Ints:

@@ -59,11 +59,6 @@ def _leaf(given: npt.ArrayLike, records: int, tree: int, number: int) -> Ints:
     return leaf
 
 
-def tree_weights(trees: int, discount: float) -> Floats:
-    """discount^(t−1) for trees t = 1..trees, equation 1: (trees,)."""
-    return np.asarray(discount ** np.arange(trees, dtype=np.float64))
-
-
 #: Squared distances are 0 up to this share of the largest squared length.
 _ROUNDED = 1e-12
 

@@ -68,11 +68,13 @@ class SignatureEvidence:
     def nodes(self) -> list[Ints]:
         """Sets of records that tell some apart: known nodes, and sides of own splits elsewhere, the same ones once."""
         sets = [node.records for tree in self.trees for node in tree.nodes.values() if node.node != ROOT]
-        sides = dict[bytes, Ints]()
-        for tree in self.trees:
-            for cut in tree.own_cuts() if tree.cuts else ():
-                if cut.node not in tree.nodes:
-                    sides |= {sha256(rows.tobytes()).digest(): rows for rows in (cut.left, cut.right)}
+        sides = {
+            sha256(rows.tobytes()).digest(): rows
+            for tree in self.trees
+            for cut in (tree.own_cuts() if tree.cuts else ())
+            if cut.node not in tree.nodes
+            for rows in (cut.left, cut.right)
+        }
         sets += sides.values()
         return [rows for rows in sets if 0 < len(rows) < len(self.known.truth)]
 

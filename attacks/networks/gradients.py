@@ -36,7 +36,9 @@ def norm_scoring(evidence: Evidence) -> ScoreFigures | None:
     """Figures of the lengths; None, with a reason, where there are not two classes."""
     if not _of_two_classes(evidence, "norm-scoring"):
         return None
-    return _figures(evidence, [[norm_auc(*_labelled(evidence, rows))] for rows in evidence.rows], 1)
+    labelled = (_labelled(evidence, rows) for rows in evidence.rows)
+    lengths = ((np.linalg.norm(rows.values.astype(np.float64), axis=1), labels) for rows, labels in labelled)
+    return _figures(evidence, [[auc(*of_epoch)] for of_epoch in lengths], 1)
 
 
 def direction_scoring(evidence: Evidence) -> ScoreFigures | None:
@@ -50,11 +52,6 @@ def direction_scoring(evidence: Evidence) -> ScoreFigures | None:
         return None
     aucs = [[cosine_auc(*_labelled(evidence, rows), positive) for positive in positives] for rows in evidence.rows]
     return _figures(evidence, aucs, len(positives))
-
-
-def norm_auc(rows: EpochRows, labels: Ints) -> float | None:
-    """AUC of the rows' lengths for the second class; `labels`: (n,) 0 or 1. None where one class has no row."""
-    return auc(np.linalg.norm(rows.values.astype(np.float64), axis=1), labels)
 
 
 def cosine_auc(rows: EpochRows, labels: Ints, known: int) -> float | None:

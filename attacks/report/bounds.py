@@ -205,10 +205,10 @@ def _clouds(rows: Iterable[BoundRow], frame: Frame, place: Callable[[BoundRow], 
         kept = {(source, round(x / grid), round(y / grid)): (x, y) for source, x, y in reversed(points)}
         if len(kept) <= MOST:
             break
-    paths: dict[Source, str] = {}
-    for source in reversed(SOURCE_ORDER):  # received nodes are drawn on top
-        if path := "".join(
+    paths = {  # received nodes are drawn on top
+        source: "".join(
             f"M{short(x)} {short(y)}{POINTS[source]}" for (of, _, _), (x, y) in kept.items() if of == source
-        ):
-            paths[source] = path
-    return paths
+        )
+        for source in reversed(SOURCE_ORDER)
+    }
+    return {source: path for source, path in paths.items() if path}

@@ -89,9 +89,11 @@ def seconds(value: float) -> str:
 
 def left_out(reasons: Mapping[str, Mapping[str, str]]) -> Iterator[Text]:
     """A sentence for each attack that was left out: by whose it is, name and reason."""
-    for name, of_one in reasons.items():
-        for what, why in of_one.items():
-            yield Text("{}: ", name, said=f"{what} is left out: {why}.", style="soft", where="both")
+    return (
+        Text("{}: ", name, said=f"{what} is left out: {why}.", style="soft", where="both")
+        for name, of_one in reasons.items()
+        for what, why in of_one.items()
+    )
 
 
 def unscored(document: Document) -> str:

@@ -89,7 +89,15 @@ def attacks(document: Document) -> Section:
             )
             rows.append([name, Cell(look.label, style=look.style), *figures(result)])
             parameters.append([name, look.label, used or "none"])
-    ceiling = _ceiling(document)
+    # the top of all V-measure axes is the same for all parties, so that pictures are comparable
+    values = [
+        value
+        for party in document.parties.values()
+        for attack in party.attacks.values()
+        for value in [attack.v_measure, *(attack.by_tree or [])]
+        if value is not None
+    ]
+    ceiling = next((top for top in (0.25, 0.5) if max(values, default=1.0) <= top * 0.98), 1.0)
     largest = _largest_class(document)
     return Section(
         "Attacks on the labels",
@@ -141,18 +149,6 @@ def best(party: Party) -> tuple[AttackName, AttackResult] | None:
     """The attack with the highest V-measure after any number of trees, except CL; None without scores."""
     scored = [pair for pair in party.attacks.items() if pair[0] != "cl" and pair[1].v_measure is not None]
     return max(scored, key=lambda pair: pair[1].v_measure or 0.0, default=None)
-
-
-def _ceiling(document: Document) -> float:
-    """The top of all V-measure axes: the same for all parties, so that pictures are comparable."""
-    values = [
-        value
-        for party in document.parties.values()
-        for attack in party.attacks.values()
-        for value in [attack.v_measure, *(attack.by_tree or [])]
-        if value is not None
-    ]
-    return next((top for top in (0.25, 0.5) if max(values, default=1.0) <= top * 0.98), 1.0)
 
 
 def _largest_class(document: Document) -> str:

@@ -112,7 +112,11 @@ def _victim(holder: str, name: str, figures: ColumnFigures) -> Section:
             Text("{} ", holder, said=words(name, figures), where="both"),
             Facts(facts),
             Table(WAY_HEADS, way_rows(figures), f"Cells of {name}, read by opened sums"),
-            Table(CUT_HEADS, cut_rows(figures), f"Columns of {name}, by left sets alone"),
+            Table(
+                CUT_HEADS,
+                [[it.column, count(it.cuts), share(it.between, 1), share(it.placed, 1)] for it in figures.cuts],
+                f"Columns of {name}, by left sets alone",
+            ),
             *picture,
             *left_out({name: figures.reasons}),
         ],
@@ -202,11 +206,6 @@ def _learned(size: str, figures: ColumnFigures) -> str:
         f"between which two of these {share(between, 1)} of the cells{size and f' ({size})'} lie."
         + ("" if figures.placed_after is None else f" Tree by tree {placed_words(figures.placed_after)}.")
     )
-
-
-def cut_rows(figures: ColumnFigures) -> list[list[str]]:
-    """The cuts of each column under `CUT_HEADS`."""
-    return [[it.column, count(it.cuts), share(it.between, 1), share(it.placed, 1)] for it in figures.cuts]
 
 
 def way_rows(figures: ColumnFigures) -> list[list[str]]:

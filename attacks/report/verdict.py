@@ -231,9 +231,7 @@ def _of_columns(document: Document) -> str:
         return f" by {_measured(document, reads_less, 'taken_cells')}"
     if document.of_network:
         return f" by leaving columns out, in part by sensitivity of a feature party{_COLUMNS}"
-    if document.protocol == "pivodl":
-        return f" by fewer trees or a smaller max_depth{_COLUMNS}"
-    if document.private:
+    if document.protocol == "pivodl" or document.private:
         return f" by fewer trees or a smaller max_depth{_COLUMNS}"
     settings = "fewer trees, a smaller max_depth or min_cell_records of a feature party"
     return f" by {settings}{_COLUMNS}{_MEASURED}"

@@ -307,7 +307,10 @@ def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:
         block = np.ix_(there, there)
         sums = tree.lefts[:, row[there]].astype(np.float64)
         counts = tree.counts[:, row[there]]
-        low, high = _range_of(tree)
+        # the least and the largest value (S,) of a counted record, by its draws, with room for rounding
+        drawn = tree.draws > 0
+        each_draw, room = tree.values[drawn] / tree.draws[drawn, None], 1e-9 * tree.scale
+        low, high = each_draw.min(axis=0) - room, each_draw.max(axis=0) + room
         fits = np.ones((len(there), len(there)), dtype=bool)
         for node in range(len(tree.nodes)):
             between = counts[node][:, None] - counts[node][None]
@@ -321,14 +324,6 @@ def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:
     nested &= compared & (more > 0)
     np.fill_diagonal(nested, val=False)
     return _covered(nested, more)
-
-
-def _range_of(tree: PartySums) -> tuple[Floats, Floats]:
-    """The least and the largest value (S,) of a counted record, by its draws, with room for rounding."""
-    records = tree.draws > 0
-    each_draw = tree.values[records] / tree.draws[records, None]
-    room = 1e-9 * tree.scale
-    return each_draw.min(axis=0) - room, each_draw.max(axis=0) + room
 
 
 def _covered(nested: Bools, more: Floats) -> list[Ints]:

@@ -11,7 +11,7 @@ crafted g and h; it holds for honest trainings too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -268,7 +268,13 @@ def opened_sums(
         try:
             if foreign := sorted({party for party, _ in [*entries.received, *children]} - set(parties)):
                 raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
-            left_sets += _left_sets(tree, children)
+            left_sets += [
+                LeftSet(
+                    *(tree.index, node, party, tree.nodes[2 * node].records),
+                    tree.nodes[node].records if node in tree.nodes else None,
+                )
+                for node, party in sorted((node, party) for (party, _), nodes in children.items() for node in nodes)
+            ]
             if entries.there:
                 trees.append(entries.of_tree(tree, children, padded=params.pad_trees, noised=noised))
             elif entries.received:
@@ -281,13 +287,6 @@ def opened_sums(
         tuple(trees), tuple(parties), records, params, tuple(left_sets), recorded, constrained, dict(noised)
     )
     return opened, lost if recorded else []
-
-
-def _left_sets(tree: TreeView, children: Mapping[Place, Collection[int]]) -> Iterator[LeftSet]:
-    """The left sets that feature parties sent, by node."""
-    for node, party in sorted((node, party) for (party, _), nodes in children.items() for node in nodes):
-        space = tree.nodes[node].records if node in tree.nodes else None
-        yield LeftSet(tree.index, node, party, tree.nodes[2 * node].records, space)
 
 
 def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,12 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.view.known_trees import TreeView
-from treetap.attacks.view.received_rows import TreeReplay
+from treetap.attacks.view.received_rows import TreeReplay, contents
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import stopped_by
-from treetap.wire.frame import content_of
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2
 
@@ -106,11 +105,6 @@ def _whole(peer: str, parts: dict[tuple[int, int], pivodl_pb2.ColumnBins], label
     if sorted(codes) != list(range(len(codes))) or any(len(column) != labelled for column in columns):
         return None
     return ReceivedBins(tuple(shapes[column] for column in sorted(shapes)), np.stack(columns, axis=1))
-
-
-def contents(series: Any, kind: str) -> Iterator[Any]:
-    """The contents of a series of messages, in order."""
-    return (content_of(message, kind) for message in series.in_order())
 
 
 #: Beyond the sums of any table: 2^30 records of gradients below 2^32.
@@ -289,16 +283,15 @@ def _splits(
     party: str, params: PivodlParams, ownership: Mapping[str, Ints], replay: TreeReplay, view: TreeView
 ) -> dict[int, Split]:
     """Node → its split, those of other parties by messages and the own ones. Raises Malformed for one below a leaf."""
-    splits: dict[int, Split] = {}
-    for peer, _, series in replay.of("divided_nodes"):
-        for message in contents(series, "divided_nodes"):
-            for it in message.nodes:
-                opener = party if it.HasField("place") else None
-                splits[it.node] = Split(peer, it.left_open, it.right_open, opener)
-    for node, known in view.nodes.items():
-        if known.split is not None:
-            left_open = _may_be_split(params, ownership, view, 2 * node)
-            splits[node] = Split(party, left_open, _may_be_split(params, ownership, view, 2 * node + 1), None)
+    splits = {
+        it.node: Split(peer, it.left_open, it.right_open, party if it.HasField("place") else None)
+        for peer, _, series in replay.of("divided_nodes")
+        for message in contents(series, "divided_nodes")
+        for it in message.nodes
+    }
+    for node in (node for node, known in view.nodes.items() if known.split is not None):
+        left_open, right_open = (_may_be_split(params, ownership, view, child) for child in (2 * node, 2 * node + 1))
+        splits[node] = Split(party, left_open, right_open, None)
     for node in splits:
         if node != ROOT and node >> 1 not in splits:
             raise Malformed(f"tree {view.index}: node {node} is split, and no node above it")

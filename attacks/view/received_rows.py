@@ -278,6 +278,11 @@ Messages = Series[exchange_pb2.PeerMessage]
 Chunks = list[types_pb2.RecordChunk]
 
 
+def contents(series: Messages, kind: str) -> Iterator[Any]:
+    """What a series' messages carry, in order."""
+    return (content_of(message, kind) for message in series.in_order())
+
+
 @dataclass
 class TreeReplay:
     """One tree as it was grown in one attempt. `stored`: this party was asked to store it on disk.
@@ -311,8 +316,7 @@ class TreeReplay:
         """(node, chunks) of the complete series of one step."""
         for _, _, series in self.of(step):
             by_node: defaultdict[int, Chunks] = defaultdict(list)
-            for message in series.in_order():
-                content: Any = content_of(message, step)
+            for content in contents(series, step):
                 for space in content.spaces:
                     by_node[space.node].append(space.records)
             yield from by_node.items()
@@ -356,7 +360,17 @@ class TreeReplay:
                     budget.take(rows.nbytes)
                     if not np.array_equal(received.setdefault(node, rows), rows):
                         raise Malformed(f"node {node} is said to hold different records")
-            own = [(_own(it), rows_of(it.left, total), rows_of(it.right, total)) for it in self.own.values()]
+            own = [
+                (
+                    OwnSplit(
+                        *(it.node, it.handle, it.feature, it.feature_name, it.bin, it.threshold, it.missing_left),
+                        tuple(it.categories),
+                    ),
+                    rows_of(it.left, total),
+                    rows_of(it.right, total),
+                )
+                for it in self.own.values()
+            ]
             for _, left, right in own:
                 budget.take(left.nbytes + right.nbytes)
             cuts = [_whole(it, total) for it in own] if whole else []
@@ -389,27 +403,9 @@ class TreeReplay:
 
     def _may_be_split(self) -> set[int]:
         """Children of PIVODL's splits whose records all parties are told; of leaves each is told its own."""
-        nodes = set[int]()
-        for _, _, series in self.of("divided_nodes"):
-            for message in series.in_order():
-                content: Any = content_of(message, "divided_nodes")
-                for split in content.nodes:
-                    nodes |= {2 * split.node} if split.left_open else set()
-                    nodes |= {2 * split.node + 1} if split.right_open else set()
-        return nodes
-
-
-def _own(it: transcript_pb2.OwnSplit) -> OwnSplit:
-    return OwnSplit(
-        it.node,
-        it.handle,
-        it.feature,
-        it.feature_name,
-        it.bin,
-        it.threshold,
-        it.missing_left,
-        tuple(it.categories),
-    )
+        of_stages = (contents(series, "divided_nodes") for _, _, series in self.of("divided_nodes"))
+        splits = [split for of_stage in of_stages for content in of_stage for split in content.nodes]
+        return {2 * it.node for it in splits if it.left_open} | {2 * it.node + 1 for it in splits if it.right_open}
 
 
 def _whole(own: tuple[OwnSplit, Ints, Ints], total: int) -> WholeCut:

@@ -318,19 +318,14 @@ def feature_party(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec,
         BadInput: it is the label holder's or another party's, or the transcript does not say whose it is.
         Malformed: it is several parties'.
     """
-    possible = _possible(path, replay, spec, party)
-    chosen = party or possible[0]
-    # where all parties label records, none of them is left out as the one that knows the labels
-    if training(training_name(spec)).one_role:
-        if party is None and len(possible) > 1:
-            raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(possible)}")
-        return chosen
-    if chosen == spec.aggregator and (party or len(possible) == 1):
+    possible, one_role = _possible(path, replay, spec, party), training(training_name(spec)).one_role
+    if not one_role and (party or possible) in (spec.aggregator, [spec.aggregator]):
         raise BadInput(
-            f"{path}: is the transcript of {chosen}, the label holder, which knows the labels; it attacks other "
-            "parties' columns: add [[victim]]"
+            f"{path}: is the transcript of {spec.aggregator}, the label holder, which knows the labels; it attacks "
+            "other parties' columns: add [[victim]]"
         )
-    features = [name for name in possible if name != spec.aggregator]
+    # where all parties label records, none of them is left out as the one that knows the labels
+    features = [name for name in possible if one_role or name != spec.aggregator]
     if party is None and len(features) > 1:
         raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
     return party or features[0]

@@ -192,7 +192,9 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         trees, unfinished = (
             [replace(tree, drawn=params.drawn(tree.index, total)) for tree in some] for some in (trees, unfinished)
         )
-    if gaps := _gaps([tree.index for tree in trees]):
+    before_last = pairwise([-1, *(tree.index for tree in trees)])
+    if lacking := [(before + 1, after - 1) for before, after in before_last if after - before > 1]:
+        gaps = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in lacking)
         why = "recording began later"
         if base := continued_from(spec):
             why += f", or they are of model {base!r}, from which the job continues and whose own transcript has them"
@@ -286,20 +288,15 @@ def _numbers(
     """The gradients or embeddings of a split network, those that are missing, and what there is; nothing of trees."""
     if not isinstance(params, SplitnnParams):
         return None, None, [], ""
-    _check_senders(replay, spec)
-    if replay.network.kind == EMBEDDINGS:
+    senders, of_columns = replay.network.senders, replay.network.kind == EMBEDDINGS
+    if foreign := sorted(senders - set(spec.feature_parties if of_columns else [spec.aggregator])):
+        role, what = ("a feature party", "embeddings") if of_columns else ("the label holder", "gradients")
+        raise Malformed(f"{foreign[0]}, which is not {role}, has sent {what}")
+    if of_columns:
         embeddings = _embeddings(path, name, spec, params, replay)
         return None, embeddings, embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
     network = ReceivedRows.of(name, spec.aggregator, params, replay.total, replay.network)
     return network, None, lost_batches(network), f"gradients of {len(network.epochs)} epochs"
-
-
-def _check_senders(replay: TranscriptReplay, spec: setup_pb2.JobSpec) -> None:
-    """Raise Malformed if the numbers of a split network came from a party that has none to send."""
-    senders, embeddings = replay.network.senders, replay.network.kind == EMBEDDINGS
-    if foreign := sorted(senders - set(spec.feature_parties if embeddings else [spec.aggregator])):
-        role, what = ("a feature party", "embeddings") if embeddings else ("the label holder", "gradients")
-        raise Malformed(f"{foreign[0]}, which is not {role}, has sent {what}")
 
 
 def _embeddings(
@@ -331,12 +328,6 @@ def _params(spec: setup_pb2.JobSpec) -> JobParams:
         return params_of(spec)
     except ConfigError as fault:
         raise Malformed(f"the job that it records is none: {fault}") from None
-
-
-def _gaps(indices: list[int]) -> str:
-    """The trees before the last one that are not among these, as ranges; empty if there are none."""
-    ranges = [(before + 1, after - 1) for before, after in pairwise([-1, *indices]) if after - before > 1]
-    return ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in ranges)
 
 
 def _trees(

@@ -245,7 +245,7 @@ class ExperimentResult:
 
     def federation(self, run: int = 0) -> Path:
         """The folder of a run's processes: their tables, states, transcripts and logs."""
-        return next(iter(self._results.runs[run].model.values())).parents[3]
+        return self._results.runs[run].federation
 
     def model(self, run: int = 0) -> LoadedModel | PartyModel:
         """The joint model of a run; raises as `treetap.load_model`."""

@@ -37,7 +37,10 @@ class Insights(CallerRecords):
             place = row.party, self._model.sources[row.party][row.feature]
             total, count = gained[place]
             gained[place] = total + row.size, count + row.weight
-        order = self._feature_order
+        # in the order of the caller's columns, where each has one owner
+        owners, order = {name: party for party, name in gained}, list(gained)
+        if len(owners) == len(self._names_in):
+            order = [(owners[name], name) for name in self._names_in]
         means = np.array([gained[place][0] / max(gained[place][1], 1) for place in order])
         return means / means.sum() if means.sum() > 0 else means
 
@@ -88,14 +91,6 @@ class Insights(CallerRecords):
             "trees": rounds(status),
             "federated": self._model.federated,
         }
-
-    @property
-    def _feature_order(self) -> list[tuple[str, str]]:
-        """Party and column of each feature, in the order of the caller's columns."""
-        owners = {name: party for party, own in self.columns_.items() for name in own}
-        if len(owners) == len(self._names_in):
-            return [(owners[name], name) for name in self._names_in]
-        return [(party, name) for party, own in self.columns_.items() for name in own]
 
     @property
     def _model(self) -> Any:

@@ -18,8 +18,8 @@ from treetap.attacks import limits as gate
 from treetap.attacks.audit_file import Runs
 from treetap.attacks.intruder import intrude
 from treetap.attacks.published.model import OpenTrees, Target
-from treetap.attacks.report import html as report
-from treetap.attacks.report import print_summary, print_verdict
+from treetap.attacks.report.page import html as report
+from treetap.attacks.report.page import print_summary, print_verdict
 from treetap.attacks.report.verdict import intruder_page, intruder_report
 from treetap.attacks.view.own_table import check_names
 from treetap.commands.jobs import progress_view
@@ -187,7 +187,7 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
         why = "its leaf weights lie apart at the parties" if described.one_role else "it is a network, and has no trees"
         raise BadInput(f"{folder}: a model of protocol {first['protocol']!r} has no joint scores to audit: {why}")
     joint = JointModel(shards)
-    manifest, least = joint.manifest, dict[str, int]()
+    manifest = joint.manifest
     special = [published.id, published.label, published.member]
     check_names(path, columns_of(path), [*special, *(name for party in shards for name in joint.columns(party))])
     # the label holder first: trees break ties in this order
@@ -200,9 +200,11 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
             f"{path}: column {published.member!r} has {len(members.classes)} values; it must have two, the later one, "
             "such as 1, yes or true, for records of the training"
         )
-    for party, of_party in joint.manifests.items():
-        if of_party["role"] == "feature_party" and (fewest := of_party.get(CELLS) or of_party.get(SIDES)):
-            least[party] = int(fewest)
+    least = {
+        party: int(fewest)
+        for party, of_party in joint.manifests.items()
+        if of_party["role"] == "feature_party" and (fewest := of_party.get(CELLS) or of_party.get(SIDES))
+    }
     params = _params(manifest)
     # what the training had and no shadow model has
     lacking = [words for entry, words in _LACKING.items() if manifest.get(entry)]

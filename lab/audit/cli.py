@@ -176,27 +176,29 @@ def attack(
     """
     with needs("audit"):
         from treetap.attacks import run
+        from treetap.attacks.audit_file import AuditFile
+        from treetap.attacks.files import AuditedParty
         from treetap.attacks.registry import row
     asked = row(name)
-    task = run.Task(
-        name=name,
+    party = AuditedParty.model_construct(
+        name=attacker.party,
         transcript=attacker.transcript,
+        table=attacker.columns,
+        id=attacker.id,
+        columns=attacker.use,
+        model=attacker.model,
+    )
+    file = AuditFile.model_construct(
+        None,
         job=attacker.job,
         ca=attacker.ca,
         revoked=attacker.revoked,
-        party=attacker.party,
-        table=attacker.columns,
-        use=attacker.use,
-        id=attacker.id,
         classes=classes,
-        received_only=attacker.received_only,
         drawn_only=attacker.drawn_only,
-        labels=labels.column_of(labels.labels, attacker.id),
-        settings=settings.read(),
-        model=attacker.model,
+        label=labels.column_of(labels.labels, attacker.id),
         known=labels.column_of(labels.known_labels, attacker.id),
-        predictions=attacker.predictions,
     )
+    task = run.Task(name, party, file, settings.read(), attacker.received_only, attacker.predictions)
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
     if out is not None and not asked.groups:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from treetap.attacks.files import LabelTable
 from treetap.commands.options import CA, REVOKED, argument, option
 from treetap.errors import BadInput
 from treetap.strict import read_toml
@@ -120,15 +121,17 @@ class LabelOptions:
         "Without it some of --labels.",
     )
 
-    def column_of(self, path: Path | None, id_column: str) -> tuple[Path, str, str] | None:
-        """A table, its label's column and its id column; None without the table.
+    def column_of(self, path: Path | None, id_column: str) -> LabelTable | None:
+        """A table with its label's column and its id column; None without the table.
 
         Raises:
             BadInput: a column is named without a table, or a table without a column.
         """
         if (self.labels is None and self.known_labels is None) != (self.label is None):
             raise BadInput("--label COLUMN and --labels FILE, or --known-labels FILE, go together")
-        return None if path is None or self.label is None else (path, self.label, self.label_id or id_column)
+        if path is None or self.label is None:
+            return None
+        return LabelTable(path=path, column=self.label, id=self.label_id or id_column)
 
 
 @dataclass(frozen=True, kw_only=True)

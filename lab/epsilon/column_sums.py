@@ -20,12 +20,12 @@ from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.arrays import Array, Floats, Ints, Words
 from treetap.errors import Malformed
-from treetap.lab.epsilon.games import MOST_NUMBERS, Neighbours, OfBudget, finish, in_memory
+from treetap.lab.epsilon.games import Neighbours, OfBudget, finish, in_memory
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
@@ -91,15 +91,6 @@ class SumNoiseMeasured(OfBudget):
     bins: Annotated[int, Field(ge=2, le=128)] = 4
     forest: bool = False
     scheme: Literal["paillier", "lattice"] = "paillier"
-
-    @model_validator(mode="after")
-    def _is_small(self) -> SumNoiseMeasured:
-        if self.numbers > MOST_NUMBERS:
-            raise ValueError(
-                f"trees, max_depth and bins make {self.numbers} sums of a play, and {MOST_NUMBERS} are the most: "
-                "measure a smaller job"
-            )
-        return self
 
     @property
     def numbers(self) -> int:

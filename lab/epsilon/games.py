@@ -118,6 +118,14 @@ class OfBudget(Measured):
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: float
 
+    @model_validator(mode="after")
+    def _is_small(self) -> OfBudget:
+        if self.numbers > MOST_NUMBERS:
+            raise ValueError(
+                f"a play of this job has {self.numbers} numbers, and {MOST_NUMBERS} are the most: measure a smaller job"
+            )
+        return self
+
     @property
     def claimed(self) -> float:
         return self.epsilon

@@ -20,7 +20,7 @@ from treetap.arrays import Floats, Ints
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.options import needs
 from treetap.lab.epsilon.column_sums import SumNoiseMeasured
-from treetap.lab.epsilon.games import MOST_NUMBERS, MOST_PLAYS, Measured, Neighbours, OfBudget, finish, in_memory, signs
+from treetap.lab.epsilon.games import MOST_PLAYS, Measured, Neighbours, OfBudget, finish, in_memory, signs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
@@ -162,15 +162,6 @@ class LeafWeightNoise(OfBudget):
     n_estimators: Annotated[int, Field(ge=1, le=1000)] = 1
     max_depth: Annotated[int, Field(ge=1, le=10)] = 1
     as_published: bool = False
-
-    @model_validator(mode="after")
-    def _is_small(self) -> LeafWeightNoise:
-        if self.numbers > MOST_NUMBERS:
-            raise ValueError(
-                f"n_estimators trees of max_depth have more than {MOST_NUMBERS // _OUTPUTS} leaves: measure a smaller "
-                "job"
-            )
-        return self
 
     @property
     def numbers(self) -> int:

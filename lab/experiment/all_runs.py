@@ -43,6 +43,8 @@ LOGGED = "mlflow.json"
 _MOST_METRICS, _MOST_PARAMETERS = 900, 90
 #: Most characters of a parameter.
 _MOST_LETTERS = 500
+#: The finished model's measures, where `train_…` are those of its rounds.
+_FINAL = {"train": "final_train"}
 
 
 def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> Logged:
@@ -196,7 +198,7 @@ def final_metrics(run: RunResult) -> dict[str, float]:
     `test_auc` is of the held-out rows, `final_train_auc` of the finished model: `train_auc` is one of the rounds'.
     """
     figures = {
-        f"{_row(row)}_{_word(name)}": value
+        f"{_word(_FINAL.get(row, row))}_{_word(name)}": value
         for row, measured in run.metric_rows.items()
         for name, value in measured.items()
     }
@@ -207,20 +209,17 @@ def final_metrics(run: RunResult) -> dict[str, float]:
 
 def summary_metrics(summary: Summary) -> dict[str, float]:
     """Mean and standard deviation of each measure over the runs."""
-    figures: dict[str, float | None] = {}
-    for row, measures in summary.metrics.items():
-        for name, spread in measures.items():
-            word = f"{_row(row)}_{_word(name)}"
-            figures |= {f"{word}_mean": spread.mean, f"{word}_sd": spread.sd}
+    figures: dict[str, float | None] = {
+        f"{_word(_FINAL.get(row, row))}_{_word(name)}_{end}": getattr(spread, end)
+        for row, measures in summary.metrics.items()
+        for name, spread in measures.items()
+        for end in ("mean", "sd")
+    }
     return _defined(figures)
 
 
 def _defined(figures: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if value is not None}
-
-
-def _row(name: str) -> str:
-    return "final_train" if name == "train" else _word(name)
 
 
 def _word(text: str) -> str:

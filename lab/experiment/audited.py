@@ -58,7 +58,7 @@ def write_file(
 
 def run_audit(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
     """The audit document; it and the report are written to the folder."""
-    from treetap.attacks.report import html
+    from treetap.attacks.report.page import html
 
     with progress_view.steps("audit") as progress:
         document = audit.audit(file, by_tree=by_tree, progress=progress).plain()

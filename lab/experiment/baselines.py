@@ -136,8 +136,10 @@ class Comparison:
         measured = {CENTRALISED: self._measured(self._joined[1])}
         if self._experiment.defended:
             measured[UNDEFENDED] = self._measured(self._predict(self.trained)[1])
-        for name, outcome in self.alone.items():
-            measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
+        measured |= {
+            ALONE if self._ownership is None else f"{name} alone, test": self._measured(outcome)
+            for name, outcome in self.alone.items()
+        }
         if lacking := [name for name, table in self.trained.items() if (table.rows < 0).any()]:
             first = self._names[0]
             before, after = (
@@ -339,10 +341,10 @@ def says(defences: Defences, label_holder: str) -> list[str]:
         sentences.append(f"ID-LMID: no set of records that is shown exceeds {limit.xi:g} nats in Eq. 6 ({counted}).")
     if (reduced := defences.reduced_leakage) is not None:
         sentences.append(f"Reduced-Leakage: trees grown by the label holder alone: {reduced.trees}, the first.")
-    for name, weight in defences.dimip.items():
-        sentences.append(
-            f"DIMIP with λ = {weight:g} on {name}: what its own model says about the label, not what its log says."
-        )
+    sentences += [
+        f"DIMIP with λ = {weight:g} on {name}: what its own model says about the label, not what its log says."
+        for name, weight in defences.dimip.items()
+    ]
     if (change := defences.gradient) is not None:
         keys = ", ".join(
             f"{key} {value:g}" for key, value in change.model_dump(exclude_none=True).items() if key != "kind"

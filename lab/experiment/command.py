@@ -5,13 +5,11 @@ An experiment's report in a terminal: what it is worth and who learned what, a l
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
@@ -21,14 +19,10 @@ from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import compared, headline, stated
-from treetap.lab.experiment.joint_model import (
-    predict_table,
-    written,
-)
+from treetap.lab.experiment.joint_model import written
 from treetap.lab.experiment.kept import RUNS, opened, shown
-from treetap.lab.experiment.page import metric_table, phases, traffic
+from treetap.lab.experiment.page import metric_table, phases, predictions, traffic
 from treetap.lab.experiment.results import (
-    OF_COLUMNS,
     Results,
     RunResult,
     spread,
@@ -110,82 +104,22 @@ def _about(run: RunResult) -> list[str]:
 
 
 def _print_details(runs: Sequence[RunResult]) -> None:
-    """Costs, and of each run its predictions, bounds and attacks."""
-    print_section(Section("", [phases(runs), traffic(runs)]), terminal.out)
+    """Costs and predictions, and of each run its bounds and its audit."""
+    print_section(Section("", [phases(runs), traffic(runs), predictions(runs)]), terminal.out)
     for run in runs:
-        if len(runs) > 1 and (run.predict or run.leakage or run.audit):
+        if len(runs) > 1 and (run.leakage or run.audit):
             terminal.out.rule(run.planned.title)
-        if run.predict:
-            terminal.out.print(predict_table(run.predict))
         if run.leakage:
             terminal.out.print("\nWhat sets of records say about the label, in nats; bounds are per node, not joint")
             terminal.out.print(leakage_table(run.leakage))
         if run.audit:
-            terminal.out.print(_attacks_table(run.audit, of_trees=run.trees is not None))
+            from treetap.attacks.report.page import print_summary  # the attacks need an extra
+            from treetap.lab.experiment.audited import DOCUMENT
+
+            print_summary(json.loads((run.federation / DOCUMENT).read_text(encoding="utf-8")), terminal.out)
     peak = max((item for run in runs for item in run.peak_rss_mb.items()), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     terminal.out.print(terminal.text(backends_line(runs[0].arithmetic)), soft_wrap=True)
-
-
-def _attacks_table(audit: dict[str, dict[str, Any]], *, of_trees: bool) -> Table:
-    """Attacks on labels; of a network one is of an epoch, not after trees."""
-    scored = terminal.table(
-        "party", "attack", "V-measure", "after trees" if of_trees else "epoch", "accuracy", "groups"
-    )
-    for party, attacks in audit.items():
-        for name, results in attacks.items():
-            for label, figures in _attack_rows(name, results):
-                scored.add_row(party, label, *figures)
-    return scored
-
-
-def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Rows of an attack: its name, V-measure, trees or epoch, accuracy and groups; none without such a figure."""
-    if name in OF_COLUMNS:
-        return []
-    if name == "gradient-clusters":
-        epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
-        measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
-        return [(name, measures)]
-    if name in ("gradient-labels", "known-neighbours", "known-regression") or "by" in results:
-        return [(name, ("", "", _by_known_labels(results), ""))]
-    if name == "completion":
-        return [
-            (
-                f"{name}, {row['head']}, {'tuned' if row['tuned'] else 'frozen'}, {row['known']} labels",
-                (
-                    "",
-                    "",
-                    f"{written(row['completed']['accuracy'])} ({written(row['untrained']['accuracy'])} untrained)",
-                    "",
-                ),
-            )
-            for row in results["rows"]
-        ]
-    if "v_measure" in results:
-        sizes = (str(results["after_trees"] or ""), written(results["accuracy"]), str(results["groups"] or ""))
-        return [(name, (written(results["v_measure"]), *sizes))]
-    return (
-        [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
-    )
-
-
-def _by_known_labels(results: dict[str, Any]) -> str:
-    """The accuracy by known labels, or none, and gradients, or nodes of trees beside the party's own columns."""
-    if "by" in results:  # without any: the best order that the training told
-        told = [it["accuracy"] for kind, it in results["by"].items() if not kind.startswith("columns")]
-        return written(max(filter(None, told), default=None))
-    if "nodes" not in results:
-        return written((results["inferred"] or {}).get("accuracy"))
-    own = "" if results["columns"] is None else f" ({written(results['columns']['accuracy']['mean'])} alone)"
-    return written(results["nodes"]["accuracy"]["mean"]) + own
-
-
-def _either_way(accuracy: float | None, inverted: float | None) -> str:
-    """The accuracy of a guess or, of two classes, of its opposite, which knows as much: the larger."""
-    if accuracy is None or inverted is None or accuracy >= inverted:
-        return written(accuracy)
-    return f"{written(inverted)} (inverted)"
 
 
 def run_file(
@@ -249,11 +183,11 @@ def run_file(
                 done = f"{folder} has {len(kept.runs)} of {planned} runs"
                 terminal.err.print(f"stopped: {done}; go on with the others: {again} {folder}", soft_wrap=True)
             raise
-    if as_json:
-        print((made.model_copy(update={"folder": None}) if discard else made).written())
-    else:
-        print_report(made.runs, details=details)
-        _print_places(made, None if discard else kept.folder)
+        if as_json:
+            print((made.model_copy(update={"folder": None}) if discard else made).written())
+        else:
+            print_report(made.runs, details=details)
+            _print_places(made, None if discard else kept.folder)
     # the results are printed before: the exit status alone says that an audit failed
     faults = [(run.planned.title, run.audit_fault) for run in made.runs if run.audit_fault is not None]
     if faults:

@@ -117,14 +117,10 @@ def roc_picture(ranked: Sequence[Ranked]) -> Picture:
     frame = _unit("share of false alarms", "share found")
     curves = [_line(frame, it, it.false, it.true, f"AUC {written(it.roc.auc)}") for it in ranked]
     area = spread(it.roc.auc for it in ranked)
-    gini = spread(_gini(it.roc.auc) for it in ranked)
-    rows = [[it.title, written(it.roc.auc), written(_gini(it.roc.auc))] for it in ranked]
-    figure = f"AUC {area.written()}, Gini {gini.written()}"
+    ginis = [None if it.roc.auc is None else 2 * it.roc.auc - 1 for it in ranked]
+    rows = [[it.title, written(it.roc.auc), written(gini)] for it, gini in zip(ranked, ginis, strict=True)]
+    figure = f"AUC {area.written()}, Gini {spread(ginis).written()}"
     return Picture("ROC", figure, frame, curves, _diagonal(frame), Table(["run", "AUC", "Gini"], rows))
-
-
-def _gini(area: float | None) -> float | None:
-    return None if area is None else 2 * area - 1
 
 
 def gains_picture(ranked: Sequence[Ranked]) -> Picture:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from treetap.attacks.files import AttackSettings
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.errors import ConfigError, did_you_mean
 from treetap.names import named_by
@@ -151,31 +152,13 @@ def lacking() -> str | None:
     return "threadpoolctl" if find_spec("threadpoolctl") is None else None
 
 
-class AuditTable(Strict):
+class AuditTable(AttackSettings):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
 
     run: bool = True
     """false: no audit, and no transcript but those of parties with `record`."""
-    attacks: Annotated[list[str], Field(min_length=1)] | None = None
-    """Names of attacks; without it all that suit the number of records."""
-    classes: Annotated[int, Field(ge=2)] | None = None
-    """Groups that an attack looks for; by default the label's classes."""
     by_tree: bool | Literal["few"] = "few"
     """Group records after 1, 2, 5, 10, … trees, after every tree, or after all alone."""
-    drawn_only: bool = False
-    """Keep of each leaf the records that the tree was trained on."""
-    settings: dict[str, Any] = {}
-    """Settings of the attacks by sets of records."""
-    known_labels: dict[str, Any] = {}
-    """Trees: settings of the attacks by known labels."""
-    network: dict[str, Any] = {}
-    """Networks: settings of the attacks by gradients."""
-    features: dict[str, Any] = {}
-    """Networks: settings of the label holder's attacks on columns."""
-    sums: dict[str, Any] = {}
-    """Trees: settings of the label holder's attack on columns; with any of them it reads all, for longer."""
-    frontier: Path | None = None
-    """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
@@ -283,16 +266,10 @@ class PartyTable(WorkerSettings, Constrained, PublicCuts):
 
 
 def column_faults(parties: Sequence[PartyTable]) -> list[str]:
-    """Faults of names and columns: a name or a column that two parties have, shares that are too large."""
+    """Faults of names and shares: a name that two parties have, shares that are too large."""
     names = [party.name for party in parties]
     if len(set(names)) != len(names):
         return ["two parties have one name"]
-    owner: dict[str, str] = {}
-    for party in parties:
-        for column in party.columns or []:
-            if column in owner:
-                return [f"column {column!r} is claimed by {owner[column]} and by {party.name}"]
-            owner[column] = party.name
     if sum(party.share or 0 for party in parties) > 1 + 1e-9:
         return ["the shares add up to more than 1"]
     return []

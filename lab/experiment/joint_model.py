@@ -16,12 +16,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rich.table import Table as Grid
 
-from treetap import terminal
 from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError
-from treetap.lab.experiment.results import Importance, Prediction, Traffic
+from treetap.lab.experiment.results import Importance, Traffic
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import JOIN, MANIFEST, TREES, VALUES, WEIGHTS, read_manifest, read_model, read_repaired
 from treetap.party.prediction.scores_on_disk import Outcome
@@ -126,22 +124,6 @@ def received(traffic: Sequence[Traffic]) -> tuple[dict[str, Counter[str]], list[
         sizes[row.disclosure][row.receiver] += row.bytes
     parties = sorted({name for row in sizes.values() for name in row}, key=lambda name: (name == "coordinator", name))
     return {kind: sizes[kind] for kind in sorted(sizes, key=lambda kind: (kind in PLAIN, kind))}, parties
-
-
-def predict_table(predictions: Mapping[str, Prediction]) -> Grid:
-    """Each prediction protocol's time, its difference from the centralised model, and its bytes by class."""
-    every = list(predictions.values())
-    table = Grid("", *predictions, title="Predictions")
-    table.add_row("seconds", *(f"{one.seconds:.2f}" for one in every))
-    table.add_row("sent", *(terminal.size(one.bytes) for one in every))
-    differences = [one.max_difference for one in every]
-    shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
-    table.add_row("largest difference", *shown)
-    # what every job sends tells nothing about a protocol
-    for kind in sorted({row.disclosure for one in every for row in one.traffic} - {*PLAIN}):
-        sizes = [sum(row.bytes for row in one.traffic if row.disclosure == kind) for one in every]
-        table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
-    return table
 
 
 def written(value: float | None) -> str:
@@ -407,7 +389,7 @@ class JointModel:
 
     def _encoded(self, tables: Mapping[str, TableConfig]) -> dict[str, Table]:
         """The tables as each party encodes its own, and what is to be said of them."""
-        read = {party: self._read(party, config) for party, config in tables.items()}
+        read = {party: table_of_model(self.manifests[party], config) for party, config in tables.items()}
         self.unlike = {party: table.unlike for party, table in read.items()}
         self.says = [f"{party}: {sentence}" for party, table in read.items() for sentence in table.says]
         return read
@@ -420,9 +402,6 @@ class JointModel:
     @property
     def _class_type(self) -> pa.DataType:
         return named_type(self.manifest["class_type"])
-
-    def _read(self, party: str, config: TableConfig) -> Table:
-        return table_of_model(self.manifests[party], config)
 
 
 def table_of_model(manifest: Mapping[str, Any], config: TableConfig, *, with_label: bool = False) -> Table:

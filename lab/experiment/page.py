@@ -24,7 +24,7 @@ from treetap.lab.experiment.curves import (
 )
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, compared, headline, stated
-from treetap.lab.experiment.joint_model import received
+from treetap.lab.experiment.joint_model import PLAIN, received
 from treetap.lab.experiment.results import (
     RunResult,
     measures,
@@ -370,14 +370,12 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
         return None
     # runs of several seeds may hold out rows of different classes
     names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes))
-    place = {name: k for k, name in enumerate(names)}
-    counts = [[0] * len(names) for _ in names]
-    for evaluation in evaluations:
-        for true, row in zip(evaluation.classes, evaluation.confusion or [], strict=True):
-            for predicted, count in zip(evaluation.classes, row, strict=True):
-                counts[place[true]][place[predicted]] += count
+    counts = Counter[tuple[str, str]]()
+    for it in evaluations:
+        rows_of_class = zip(it.classes, it.confusion or [], strict=True)
+        counts.update({(true, own): n for true, row in rows_of_class for own, n in zip(it.classes, row, strict=True)})
     seeds = seeds_of(runs)
-    rows = [(name, "", "", _shares(counts[k], k, seeds)) for k, name in enumerate(names)]
+    rows = [(name, "", "", _shares([counts[name, other] for other in names], k, seeds)) for k, name in enumerate(names)]
     return Matrix("true \\ predicted", names, rows, "Confusion matrix", "confusion")
 
 
@@ -468,19 +466,24 @@ def traffic(runs: Sequence[RunResult]) -> Matrix:
 
 
 def predictions(runs: Sequence[RunResult]) -> Table | None:
-    """Each prediction protocol's seconds, bytes, and largest difference from the centralised model."""
+    """Each prediction protocol's seconds, largest difference from the centralised model, and bytes by class."""
     of_runs = [run.predict for run in runs if run.predict]
     if not of_runs:
         return None
-    rows = []
+    sent = [row for run in of_runs for one in run.values() for row in one.traffic]
+    kinds, rows = sorted({row.disclosure for row in sent} - {*PLAIN}), []
     for protocol in of_runs[0]:
         every = [run[protocol] for run in of_runs]
         known = [one.max_difference for one in every if one.max_difference is not None]
         # where one run is not comparable, no largest difference is known
         worst = f"{max(known):.1e}" if len(known) == len(every) else "not comparable"
         size = terminal.size(sum(one.bytes for one in every) / len(every))
-        rows.append([protocol, spread(one.seconds for one in every).written(2), size, worst])
-    heads = ["protocol", "seconds", "sent", "largest difference from the centralised model"]
+        sizes = Counter[str]()
+        for row in (row for one in every for row in one.traffic):
+            sizes[row.disclosure] += row.bytes
+        by_kind = [terminal.size(sizes[kind] / len(every)) if sizes[kind] else "·" for kind in kinds]
+        rows.append([protocol, spread(one.seconds for one in every).written(2), size, worst, *by_kind])
+    heads = ["protocol", "seconds", "sent", "largest difference from the centralised model", *kinds]
     return Table(heads, rows, "Predictions by protocol", style="cards")
 
 

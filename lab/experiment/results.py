@@ -236,6 +236,11 @@ class RunResult(Part):
     xgboost_fault: str | None = None
 
     @property
+    def federation(self) -> Path:
+        """The folder of its federation: a folder for each process, certificates, and the audit."""
+        return next(iter(self.model.values())).parents[3]
+
+    @property
     def planned(self) -> PlannedRun:
         """The run that this is the result of."""
         return PlannedRun(self.seed, self.fold)

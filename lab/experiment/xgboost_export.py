@@ -21,11 +21,11 @@ import numpy as np
 
 from treetap.arrays import Floats
 from treetap.errors import BadInput, DataError, did_you_mean
-from treetap.lab.experiment.joint_model import open_shards, table_of_model
+from treetap.lab.experiment.joint_model import JointModel, OpenModel, open_shards, shards_in, table_of_model
 from treetap.lab.experiment.party_tables import ID
 from treetap.models.durable import write_whole
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
+from treetap.models.store import WEIGHTS, read_manifest
 from treetap.party.config import read
 from treetap.protocols.registry import training
 from treetap.tables.config import CATEGORICAL, TableConfig
@@ -262,7 +262,7 @@ Json = dict[str, Any]
 #: The attribute of XGBoost's model with the columns behind its features, as JSON.
 ATTRIBUTE = "treetap"
 #: A party's part of the model in the folder of an experiment's run, and the table on which it was trained.
-_SHARD, _TRAINED_ON = Path("state", "models", "experiment"), "train.parquet"
+_TRAINED_ON = "train.parquet"
 
 
 def check_exportable(protocol: str) -> None:
@@ -285,24 +285,19 @@ def export_run(folder: Path, out: Path) -> list[str]:
     """Write the joint model of an experiment's run; returns the parties.
 
     Raises:
-        BadInput: the folder is none of a run, or the model has no place in XGBoost; `out` cannot be written.
+        BadInput: the folder is not that of one run, or the model has no place in XGBoost; `out` cannot be written.
     """
-    models = {path.parent.name: path.parent / _SHARD for path in sorted(folder.glob(f"*/{_SHARD.parts[0]}"))}
-    models = {party: path for party, path in models.items() if (path / MANIFEST).is_file()}
-    if not models:
-        runs = [path.name for path in sorted(folder.glob("seed-*")) if path.is_dir()]
-        more = f": name one of its runs, such as {folder / runs[0]}" if runs else ""
-        raise BadInput(f"{folder}: is no folder of a published model, nor of an experiment's run{more}")
+    run, shards = shards_in(folder)
     # thresholds are of 64 bits: the values tell which number of 32 bits divides them alike
-    tables = {party: folder / party / _TRAINED_ON for party in models}
+    tables = {party: run / party / _TRAINED_ON for party in shards}
     if gone := [str(path) for path in tables.values() if not path.is_file()]:
         raise BadInput(f"{gone[0]}: is not there, and by its values thresholds are rounded to 32 bits; bring it back")
-    manifests = _in_order({party: _checked(path) for party, path in models.items()})
+    joint = JointModel(shards)
+    manifests = {party: joint.manifests[party] for party in (joint.label_holder, *joint.manifest["feature_parties"])}
     trained = {
-        party: table_of_model(manifests[party], TableConfig(path=str(tables[party]), id=ID)) for party in manifests
+        party: table_of_model(own, TableConfig(path=str(tables[party]), id=ID)) for party, own in manifests.items()
     }
-    content = _content({party: models[party] for party in manifests}, manifests, trained)
-    _write(out, content)
+    _write(out, _content(joint.opened, manifests, trained))
     return list(manifests)
 
 
@@ -314,13 +309,16 @@ def export_alone(folder: Path, table: TableConfig | None, out: Path) -> str:
     Raises:
         BadInput: other parties own splits of it, or it has no place in XGBoost; `out` cannot be written.
     """
-    manifest = _checked(folder)
+    manifest = read_manifest(folder)
     party = str(manifest["party"])
+    if WEIGHTS in manifest["files"]:
+        raise BadInput(f"{folder}: model {manifest['job']} is a network, and XGBoost's models are trees")
+    if manifest["role"] == "party":
+        raise BadInput(f"{folder}: {_no_holder(manifest['protocol'])}")
     if manifest["role"] != "label_holder":
         raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
     trained = {} if table is None else {party: table_of_model(manifest, table)}
-    content = _content({party: folder}, {party: manifest}, trained)
-    _write(out, content)
+    _write(out, _content(open_shards({party: folder}), {party: manifest}, trained))
     return party
 
 
@@ -336,29 +334,7 @@ def trained_table(config: Path | None, name: str | None) -> TableConfig | None:
     return tables[name]
 
 
-def _checked(folder: Path) -> Json:
-    """A manifest of trees of a model with a label holder."""
-    manifest = read_manifest(folder)
-    if WEIGHTS in manifest["files"]:
-        raise BadInput(f"{folder}: model {manifest['job']} is a network, and XGBoost's models are trees")
-    if manifest["role"] == "party":
-        raise BadInput(f"{folder}: {_no_holder(manifest['protocol'])}")
-    return manifest
-
-
-def _in_order(manifests: Mapping[str, Json]) -> dict[str, Json]:
-    """The label holder, then the feature parties in the job's order; all of them are there."""
-    holders = [party for party, manifest in manifests.items() if manifest["role"] == "label_holder"]
-    if len(holders) != 1:
-        raise BadInput(f"the parts of {', '.join(manifests)} have {len(holders)} label holders, not one")
-    wanted = [holders[0], *manifests[holders[0]]["feature_parties"]]
-    if absent := [party for party in wanted if party not in manifests]:
-        raise BadInput(f"the part of {', '.join(absent)} is not there, without which no split of it has a meaning")
-    return {party: manifests[party] for party in wanted}
-
-
-def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained: Mapping[str, Table]) -> Json:
-    opened = open_shards(models)
+def _content(opened: OpenModel, manifests: Mapping[str, Json], trained: Mapping[str, Table]) -> Json:
     splits = [split for tree in opened.published.used_trees for split in deciding_splits(tree)]
     if others := Counter(split.owner for split in splits if split.owner not in manifests):
         raise BadInput(

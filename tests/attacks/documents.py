@@ -30,7 +30,7 @@ from treetap.attacks.document import (
     TrafficRow,
     TreeNode,
 )
-from treetap.attacks.report import print_summary
+from treetap.attacks.report.page import print_summary
 from treetap.attacks.sections import chance_information
 from treetap.attacks.verdict import Compared, Verdict, judged
 from treetap.terminal import PlainConsole

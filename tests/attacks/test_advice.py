@@ -18,8 +18,8 @@ from treetap.attacks.advice import networks
 from treetap.attacks.advice.advise import AdvisedJob, advise, given, shipped, told
 from treetap.attacks.advice.names import Advice, Guessed
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report import html
 from treetap.attacks.report.advice import advised, basis
+from treetap.attacks.report.page import html
 from treetap.attacks.verdict import Compared, Word
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput

@@ -32,7 +32,7 @@ from treetap.attacks.known_labels.naming import known_neighbours, known_regressi
 from treetap.attacks.known_labels.rows import Members, Rows
 from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.errors import BadInput
 from treetap.trees.params import BoostingParams
 

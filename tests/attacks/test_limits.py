@@ -11,7 +11,7 @@ from tests.attacks.documents import made
 from tests.attacks.present import present
 from treetap.attacks.document import Document
 from treetap.attacks.limits import exceeded, parse
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.errors import BadInput
 
 PARTY = "lab-north"

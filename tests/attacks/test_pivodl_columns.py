@@ -33,7 +33,7 @@ from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleSco
 from treetap.attacks.pivodl.evidence import scored
 from treetap.attacks.pivodl.opened_sums import NodeReader, Onlooker, SourceClaims, claims
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.view.pivodl_view import PivodlView, ReceivedBins
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput, Malformed

@@ -16,7 +16,7 @@ from tests.attacks.sums_documents import both_directions, figures
 from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.advice.names import Guessed
 from treetap.attacks.document import Document
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 
 pytestmark = [
     pytest.mark.second_tier,

@@ -20,8 +20,9 @@ from tests.attacks.documents import COLUMNS, made, printed
 from tests.attacks.present import present
 from treetap.attacks.document import Document, SeenTree
 from treetap.attacks.registry import GROUPING
-from treetap.attacks.report import bounds, html, labels, page, trees
+from treetap.attacks.report import bounds, labels, page, trees
 from treetap.attacks.report.glossary import ATTACKS, KINDS, SOURCES, rank
+from treetap.attacks.report.page import html
 from treetap.errors import BadInput
 from treetap.pages.pictures import Linear, Log, Matrix, spread
 from treetap.pages.section import Section, Table

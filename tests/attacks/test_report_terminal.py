@@ -20,7 +20,7 @@ from treetap.attacks.document import Document, parse
 from treetap.attacks.limits import exceeded
 from treetap.attacks.limits import parse as limits
 from treetap.attacks.pivodl.schema import SourceColumns, SourceFigures
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.report.pivodl import column_words
 from treetap.attacks.report.sums import WHO_KNOWS, words
 from treetap.attacks.sums.schema import CellsRead

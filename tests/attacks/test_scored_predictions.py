@@ -30,7 +30,7 @@ from treetap.attacks.predictions.decoding import decode_paths, invert
 from treetap.attacks.predictions.evidence import ScoreEvidence, path_decoding, prediction_inversion, read_scores
 from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import row
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.run import Task, run
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
@@ -139,14 +139,9 @@ def test_an_audit_attacks_the_predictions_that_it_names(boosted: Any, tmp_path: 
     assert "predictions" not in plain
     assert '<section id="scores"' not in html(plain)
     given = files["by-eini"]
-    task = Task(
-        "path-decoding",
-        given.transcript,
-        job=given.job,
-        table=given.table,
-        model=given.model,
-        predictions=given.scores,
-    )
+    party = AuditedParty.model_construct(name=None, transcript=given.transcript, table=given.table, model=given.model)
+    named = AuditFile.model_construct(job=given.job)
+    task = Task("path-decoding", party, named, predictions=given.scores)
     report = run(task).report
     assert (report["party"], report["model"], report["unique"]) == (
         HOLDER,

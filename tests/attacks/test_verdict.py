@@ -10,7 +10,7 @@ from tests.attacks.frontiers import frontier, point
 from tests.attacks.present import present
 from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.known_labels.names import macro_auc
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.report.verdict import lines, to_do
 from treetap.attacks.scores import matched, score
 from treetap.attacks.verdict import (

@@ -20,7 +20,7 @@ from tests.worlds import FOUR, Tables, spec
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report import html, print_verdict
+from treetap.attacks.report.page import html, print_verdict
 from treetap.attacks.report.verdict import lines, short_form
 from treetap.attacks.verdict import WORDS, Verdict
 from treetap.lab.local_federation import to_toml

@@ -17,7 +17,7 @@ from tests.worlds import PARTIES, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.sums.schema import NOT_RECORDED
 from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, expected_views, known_nodes
 from treetap.attacks.view.view import read_label_holder, read_view

@@ -18,7 +18,7 @@ from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report.page import html, print_summary
 from treetap.attacks.report.sums import CHANCE, mark_words
 from treetap.attacks.sums.reverse_sum import HONEST, marks_of
 from treetap.attacks.sums.schema import MarkedCells

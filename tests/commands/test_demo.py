@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.needs import needs_library_of
 from treetap import terminal
 from treetap.attacks.verdict import OTHERS, Verdict
 from treetap.lab import demo
-from treetap.lab.experiment.audited import scores
+from treetap.lab.experiment.audited import DOCUMENT, scores
 from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.joined_table import read_table, split
 from treetap.trees.params import BoostingParams
@@ -164,15 +165,17 @@ def test_details_of_both_directions(narrow: io.StringIO) -> None:
     assert "Columns, as clinic could read them" in printed
 
 
-def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """An experiment's, with details: the attacks on labels in a table, those on columns in no row of it."""
-    document = both_directions(figures("lab-north"), trees=2)
-    audit = scores(document.plain())
+def test_the_terminal_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An experiment's, with details: the audit as its own command prints it, by the document beside the page."""
+    document = both_directions(figures("lab-north"), trees=2).plain()
+    audit = scores(document)
     assert "picture" not in audit["clinic"]["columns_read"]["lab-north"]
-    print_report([run(audit=audit, audit_report="audit.html")], details=True)
+    (tmp_path / DOCUMENT).write_text(json.dumps(document))
+    model = {"clinic": tmp_path / "clinic" / "state" / "models" / "experiment"}
+    print_report([run(audit=audit, audit_report="audit.html", model=model)], details=True)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "lab-north id2graph" in printed
-    assert "columns_read" not in printed
+    assert "Attacks on the labels: all scores" in printed
+    assert "Columns, as clinic could read them" in printed
 
 
 def test_details_without_gains(capsys: pytest.CaptureFixture[str]) -> None:

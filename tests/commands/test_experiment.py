@@ -245,9 +245,7 @@ def test_models_for_xgboost(report: tuple[Path, Outcome]) -> None:
     again = treetap("model", "xgboost", "kept/seed-1", "--out", "again.json", folder=folder)
     assert (again.status, again.out) == (0, "again.json: the model of clinic, lab, registry\n")
     assert (folder / "again.json").read_bytes() == path.read_bytes()
-    fault = (
-        "kept: is no folder of a published model, nor of an experiment's run: name one of its runs, such as kept/seed-0"
-    )
+    fault = "kept: has 2 models, in seed-0, seed-1: name the folder of one"
     assert fault in refused(treetap("model", "xgboost", "kept", "--out", "no.json", folder=folder))
     words = ("model", "xgboost", "kept", "--table", "train", "--out", "no.json")
     assert "--table names a table of the label holder's configuration" in refused(treetap(*words, folder=folder))

@@ -19,7 +19,7 @@ import pytest
 from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report.page import html, print_summary
 from treetap.commands import health
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.view import page, print_model

@@ -450,7 +450,7 @@ def test_input_that_cannot_be(tmp_path: Path) -> None:
         "measure.[1]: mechanism must be 'label_dp', 'pivodl', 'dp_sgd' or 'column_privacy'",
         "measure.[2].label_dp.epsilon: ",
         "canaries: leave it out: all leaves of a job are one canary's",
-        "more than 128 leaves: measure a smaller job",
+        "numbers, and 256 are the most: measure a smaller job",
         "nothing is measured: give runs = 2000",
         "canaries: fewer than stages (4): give canaries = 2000",
         "canaries: too many for so many stages and classes: give canaries = 1000 or fewer",

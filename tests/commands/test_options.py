@@ -13,6 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from treetap.attacks.files import LabelTable
 from treetap.attacks.id2graph.schema import KnownSettings, Settings
 from treetap.attacks.networks.schema import FeatureSettings, NetworkSettings
 from treetap.attacks.published.schema import DecodingSettings
@@ -133,7 +134,7 @@ def test_settings_that_cannot_be_read_are_refused(
 
 def test_a_column_of_labels_needs_a_table_and_a_table_its_column() -> None:
     file = Path("labels.csv")
-    assert LabelOptions(labels=file, label="y").column_of(file, "id") == (file, "y", "id")
+    assert LabelOptions(labels=file, label="y").column_of(file, "id") == LabelTable(path=file, column="y")
     assert LabelOptions().column_of(None, "id") is None
     for alone in (LabelOptions(labels=file), LabelOptions(label="y"), LabelOptions(known_labels=file)):
         with pytest.raises(BadInput, match="go together"):

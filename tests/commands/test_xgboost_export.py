@@ -78,7 +78,7 @@ def test_models_that_xgboost_cannot_have() -> None:
 
 def test_folders_that_are_none(models: tuple[Path, Path], tmp_path: Path) -> None:
     """No model, and a run of which a part or a table is gone, by name."""
-    with pytest.raises(BadInput, match="is no folder of a published model, nor of an experiment's run"):
+    with pytest.raises(BadInput, match="has no model; name a folder of shards, of an experiment"):
         export_run(tmp_path, tmp_path / "no.json")
     run_folder = tmp_path / "seed-0"
     for party in PARTIES[:2]:
@@ -89,5 +89,5 @@ def test_folders_that_are_none(models: tuple[Path, Path], tmp_path: Path) -> Non
         export_run(run_folder, tmp_path / "no.json")
     for party in PARTIES[:2]:
         (run_folder / party / "train.parquet").write_bytes(b"")
-    with pytest.raises(BadInput, match="the part of feature-c is not there"):
+    with pytest.raises(BadInput, match=r"the model has parties .*feature-c.*, and these shards are of"):
         export_run(run_folder, tmp_path / "no.json")

@@ -23,7 +23,7 @@ from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.id2graph.schema import KnownSettings
 from treetap.attacks.known_labels.evidence import SignatureEvidence
 from treetap.attacks.known_labels.names import KnownLabels
-from treetap.attacks.report import html as audit_html
+from treetap.attacks.report.page import html as audit_html
 from treetap.attacks.report.verdict import bar, to_do, told
 from treetap.attacks.report.verdict import lines as verdict_lines
 from treetap.attacks.verdict import Compared, FirstNamed, Verdict, judged

@@ -10,7 +10,7 @@ import pytest
 
 from tests.attacks.documents import made
 from tests.commands.experiment_documents import experiment, run
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.lab.experiment.page import html as experiment_html
 from treetap.pages.pictures import LABELS, LEFT, LINES, Frame, dots, heat, lines, percent
 from treetap.pages.section import DOTS, DOTS_MARGIN, Table

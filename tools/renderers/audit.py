@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from tools.renderers.rendering import DOCS
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 
 #: The picture's pixels: the first screen, for two feature parties and a label holder.
 WIDTH, HEIGHT = 1200, 720

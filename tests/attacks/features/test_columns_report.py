@@ -13,8 +13,8 @@ from tests.attacks.present import present
 from treetap.attacks.document import Document, parse
 from treetap.attacks.limits import exceeded
 from treetap.attacks.limits import parse as limits
-from treetap.attacks.report import html
 from treetap.attacks.report.columns import RESCALED, words
+from treetap.attacks.report.page import html
 from treetap.errors import BadInput
 
 pytestmark = pytest.mark.second_tier

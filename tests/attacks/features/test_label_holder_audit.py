@@ -28,7 +28,7 @@ from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
 from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.errors import BadInput, DataError
 from treetap.lab.local_federation import to_toml
 from treetap.neural.params import Bottom

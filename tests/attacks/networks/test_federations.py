@@ -29,7 +29,7 @@ from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
 from treetap.attacks.networks.evidence import load_own_network
 from treetap.attacks.networks.schema import NetworkFigures
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import read_arrays

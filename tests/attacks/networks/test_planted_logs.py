@@ -34,7 +34,7 @@ from treetap.attacks.document import Document, parse
 from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.networks.schema import NetworkFigures
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report import html
+from treetap.attacks.report.page import html
 from treetap.attacks.run import Task, run, show
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
@@ -228,11 +228,12 @@ def test_one_attack_by_the_command(tmp_path: Path) -> None:
 def test_one_attack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By labels that are known alone, or drawn from all; an attack that cannot run says what it needs."""
     log = planted(tmp_path, by_class)
-    labels = (log.truth, "y", "id")
-    plain = Task("gradient-labels", log.transcript, table=log.table, labels=labels, settings={"known": 25})
+    labels = LabelTable(path=log.truth, column="y")
+    party = AuditedParty.model_construct(name=None, transcript=log.transcript, table=log.table)
+    plain = Task("gradient-labels", party, AuditFile.model_construct(label=labels), {"known": 25})
     figures = run(plain).report
     assert (figures["known"], figures["inferred"]["accuracy"]) == (25, 1.0)
-    done = run(replace(plain, labels=None, known=labels))
+    done = run(replace(plain, file=AuditFile.model_construct(known=labels)))
     assert (done.report["known"], done.report["inferred"]["accuracy"]) == (25, 1.0)
     show(done)
     show(run(replace(plain, name="gradient-clusters")))
