@@ -391,21 +391,19 @@ def _follow(
     with progress_view.live(job) as update:
         ended = client.watch(job, progress_view.saying_changes(job, update))
     shown = progress_view.status_dict(ended)
-    if before is not None:
-        earlier = {metric.name: metric.value for metric in before.metrics}
-        both = {
-            name: {"before": earlier[name], "after": now} for name, now in shown["metrics"].items() if name in earlier
-        }
-        shown["replaces"] = {"model": before.job, "metrics": both}
+    if before is not None and ended.state == "finished":
+        old, new = (
+            {**({"records": of.records} if of.records else {}), **{metric.name: metric.value for metric in of.metrics}}
+            for of in (before, ended)
+        )
+        both = {name: {"before": old[name], "after": new[name]} for name in new if name in old}
+        shown["replaces"] = {"model": before.job, "measures": both}
     if as_json:
         print_json(shown)
     else:
         progress_view.print_statuses([ended], errors=False)  # an error is this command's message
     if before is not None and ended.state == "finished" and not as_json:
-        rows = (
-            (name, *(f"{row[at]:.4f}" for at in row), f"{row['after'] - row['before']:+.4f}")
-            for name, row in both.items()
-        )
+        rows = [(name, f"{old[name]:.6g}", f"{new[name]:.6g}", f"{new[name] - old[name]:+.6g}") for name in both]
         terminal.print_table(("measure", before.job, job, "difference"), rows)
         terminal.err.print(f"each party deletes its part of {before.job} once {job} opens to predict or serve")
     if ended.state != "finished":

@@ -448,9 +448,12 @@ class PublishedModel(google.protobuf.message.Message):
     TREES_FIELD_NUMBER: builtins.int
     USED_TREES_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
     trees: builtins.int
     """Trees that were grown, and those of them that predictions use: fewer after early stopping."""
     used_trees: builtins.int
+    records: builtins.int
+    """The records of the training, those set aside included."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
         """Metrics after the last tree that predictions use."""
@@ -461,8 +464,9 @@ class PublishedModel(google.protobuf.message.Message):
         trees: builtins.int = ...,
         used_trees: builtins.int = ...,
         metrics: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedMetric] | None = ...,
+        records: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["metrics", b"metrics", "trees", b"trees", "used_trees", b"used_trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["metrics", b"metrics", "records", b"records", "trees", b"trees", "used_trees", b"used_trees"]) -> None: ...
 
 Global___PublishedModel: typing_extensions.TypeAlias = PublishedModel
 
