@@ -32,7 +32,7 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.own_rows import OwnRows
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, B, C = PARTIES
@@ -44,12 +44,11 @@ FORGOTTEN = 7
 #: By row; the tables of the others keep who was forgotten at the label holder.
 KEPT = [row for row in range(16) if row not in GONE]
 WITHOUT = replace(HERE, blocks=[block[KEPT] for block in HERE.blocks], y=HERE.y[KEPT])
-JOB = spec(PARAMS, key_bits=512, obfuscation="standard", alignment="psi")
 
 
-def again(before: str, **changes: Any) -> Any:
-    """The job in the place of a model."""
-    return spec(replace(PARAMS, **changes), key_bits=512, obfuscation="standard", alignment="psi", replaces=before)
+def again(before: str, params: BoostingParams = PARAMS) -> setup_pb2.JobSpec:
+    """The job in the place of a model; empty: of none."""
+    return spec(params, key_bits=512, obfuscation="standard", alignment="psi", replaces=before)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +95,7 @@ class Signing:
 
     async def replaced(self, *names: str) -> None:
         """Train the first model, then each next one in the place of that before it, without the forgotten records."""
-        finished(await self.train(JOB, names[0]))
+        finished(await self.train(again(""), names[0]))
         self.forget(LABEL_HOLDER)
         for before, name in pairwise(names):
             finished(await self.train(again(before), name))
@@ -170,10 +169,10 @@ async def test_a_model_in_use_is_not_deleted(tmp_path: Path, keys: dict[str, Tls
 
 async def test_all_parties_open_it_once_before_it_does_without_one(tmp_path: Path, keys: dict[str, TlsFiles]) -> None:
     """A party that is away may still have its part of the old one."""
-    dropped = {"party_dropout": {B: 0.3, C: 0.3}}
+    dropped = replace(PARAMS, party_dropout={B: 0.3, C: 0.3})
     here = Signing(tmp_path, keys, silence_s=5.0)
-    finished(await here.train(spec(replace(PARAMS, **dropped), key_bits=512, obfuscation="standard"), "credit"))
-    finished(await here.train(again("credit", **dropped), "credit-2"))
+    finished(await here.train(again("", dropped), "credit"))
+    finished(await here.train(again("credit", dropped), "credit-2"))
     degraded = partial(here.predict, "credit-2", away_policy="degrade", away_deadline_s=3.0)
     here.all.kill(B)
     status = await degraded(job="first")
@@ -203,7 +202,7 @@ async def test_a_job_that_may_not_replace_is_refused(
 ) -> None:
     """By the coordinator, and by each party for itself; whoever has no part of the old model says so and goes on."""
     here = Signing(tmp_path, keys)
-    finished(await here.train(JOB, "credit"))
+    finished(await here.train(again(""), "credit"))
     with pytest.raises(UnknownJob, match="there is no model 'debit'"):
         here.submit(jobs_pb2.SubmitRequest(job="new", spec=again("debit")))
     of_two = spec(PARAMS, 2, key_bits=512, obfuscation="standard", replaces="credit")
@@ -262,10 +261,9 @@ async def test_sums_of_both_trainings_show_the_bins_of_who_left(
     holder = signing.all.configs[LABEL_HOLDER]
     signing.all.configs[LABEL_HOLDER] = holder.under(holder.policy.with_lines({"people": {"record_sums": True}}))
     signing.all.restart(LABEL_HOLDER)
-    job = partial(spec, params, key_bits=512, obfuscation="standard", alignment="psi")
-    finished(await signing.train(job(), "credit"))
+    finished(await signing.train(again("", params), "credit"))
     signing.forget(B, [FORGOTTEN])
-    finished(await signing.train(job(replaces="credit"), "credit-2"))
+    finished(await signing.train(again("credit", params), "credit-2"))
 
     sums, values = list[Counter[tuple[int, ...]]](), list[dict[int, Any]]()
     for model in ("credit", "credit-2"):
