@@ -31,7 +31,14 @@ from treetap.errors import (
 from treetap.names import NAME
 from treetap.process.together import ended
 from treetap.protocols.agreement import Request, new_submission
-from treetap.protocols.job_spec import check_continuation, check_spec, continued_from, parties_of, processes_of
+from treetap.protocols.job_spec import (
+    check_continuation,
+    check_same_parties,
+    check_spec,
+    continued_from,
+    parties_of,
+    processes_of,
+)
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
 #: Most digits of a nonce: those of 64 bits.
@@ -115,7 +122,7 @@ class Submissions:
             self._checking = False
 
     def _continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
-        """A copy of a job that some federation could do, with the submission of the model that it continues from."""
+        """A copy of a job that some federation could do, with the submissions of the models that it names."""
         spec = setup_pb2.JobSpec()
         spec.CopyFrom(asked)
         check_spec(spec)
@@ -125,6 +132,11 @@ class Submissions:
             base = self._trained(name)
             check_continuation(spec, base.protocol, base.spec)
             spec.base_submission = base.submission
+        spec.replaced_submission = ""
+        if name := spec.replaces:
+            replaced = self._trained(name)
+            check_same_parties(f"replaces = {name!r}", spec, replaced.spec)
+            spec.replaced_submission = replaced.submission
         return spec
 
     def _check_free(self, job: str) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from treetap import logs
 from treetap.commands.options import Json, LogFormat, LogLevel, UntilStdinCloses, needs, print_json, reading
+from treetap.errors import BadInput
 from treetap.process.limits import hold_hangup
 
 if TYPE_CHECKING:
@@ -91,15 +92,23 @@ def doctor(
 
 
 def forget(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The party's own configuration file.")],
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The party's own configuration file.")] = None,
     ids: Annotated[
-        Path, typer.Option(metavar="FILE", help="Ids to forget: one a line, or the first column of a table.")
-    ],
+        Path | None, typer.Option(metavar="FILE", help="Ids to forget: one a line, or the first column of a table.")
+    ] = None,
     remove_transcripts: Annotated[
         bool,
         typer.Option("--remove-transcripts", help="Also remove transcripts in which clients asked for one by id."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be forgotten, change nothing.")] = False,
+    retrain: Annotated[
+        Path | None, typer.Option(metavar="JOB.toml", help="Instead: train a model again, whose job file this is.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of --retrain: the new model; without it, a name is made up.")] = "",
+    operator: Annotated[
+        Path,
+        typer.Option(envvar="TREETAP_OPERATOR", help="Of --retrain: the coordinator to call, and the certificate."),
+    ] = Path("operator.toml"),
     as_json: Json = False,
 ) -> None:
     """Forget persons: take their records out of this party's state folder, and name what that does not reach.
@@ -112,7 +121,23 @@ def forget(
     how many ids, when, and which transcripts went; nothing more.
 
     treetap forget --config bank.toml --ids gone.txt --dry-run
+
+    treetap forget --retrain credit.toml --name credit-2
+
+    The second line is an operator's, once the records are out of the tables too: the job that made model credit runs on
+    these, and its measures are compared with those of credit. Each party deletes its part of credit once credit-2 opens
+    to predict or serve, and refuses while a job uses it. Every policy must name operators, or have approval = "manual".
     """
+    if retrain is not None:
+        if config is not None or ids is not None or remove_transcripts or dry_run:
+            raise BadInput("--retrain: is an operator's, and takes no records out; give it with --name and --operator")
+        from treetap.commands.jobs.cli import submit
+        from treetap.commands.jobs.serve import DEFAULT_DAYS
+
+        submit(retrain, operator, DEFAULT_DAYS, detach=False, check=False, as_json=as_json, again=name)
+        return
+    if config is None or ids is None:
+        raise BadInput("--config, --ids: give both; or --retrain, and the file of a job")
     from treetap.ops.forget.forgetting import forget as forgotten
     from treetap.party.config import read
     from treetap.process.lifecycle import sole_user

@@ -115,6 +115,7 @@ class PartyNode:
             self._attempts,
             self.served_models,
             self.approvals,
+            self._sessions,
         )
 
     @cached_property

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from treetap.errors import BadInput, Refused, TreetapError, naming
+from treetap.errors import BadInput, ConfigError, Refused, TreetapError, naming
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
 from treetap.party.config import DealerConfig, PartyConfig, check_members
@@ -23,7 +23,7 @@ from treetap.party.protocols import role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import SUBMISSIONS, Attempts, Session
 from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
-from treetap.party.runtime.job_store import Store, published_trees
+from treetap.party.runtime.job_store import Store, published_manifest
 from treetap.party.runtime.ledger import Kind as Charged
 from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
@@ -33,7 +33,14 @@ from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.alignment import check_preview, members_of_preview, rows_of_preview
-from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
+from treetap.protocols.job_spec import (
+    check_spec,
+    continued_from,
+    params_of,
+    parties_of,
+    rows_of_training,
+    sent_in_training,
+)
 from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import LEFT, Members, MessageRow, members_of, sent_by
@@ -60,6 +67,16 @@ class Opener:
     attempts: Attempts
     served_models: ServedModels
     approvals: Approvals
+    sessions: Mapping[str, Session]
+
+    def users_of(self, model: str) -> list[str]:
+        """The jobs under way that predict with a model, serve it, or train on from it."""
+        opened = {job: session.request for job, session in self.sessions.items()}
+        return [
+            job
+            for job, by in opened.items()
+            if model in (by.prediction.open_model.model, continued_from(by.setup.prepare.spec))
+        ]
 
     def session(self, caller: str, request: control_pb2.StepRequest, kind: str, content: bytes) -> Session:
         """The session that a request for the step `kind`, of the SHA-256 `content`, opens.
@@ -204,8 +221,9 @@ def _check_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Me
 
 
 def _training_role(opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
-    role = role_for_training(opener.config, context, opening.spec)
-    context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
+    role, spec = role_for_training(opener.config, context, opening.spec), opening.spec
+    replaces = [spec.replaces, spec.replaced_submission] if spec.replaces else []
+    context.store.claim(opening.submission, context.digest.hex(), replaces)  # last: a refused job leaves no file
     return role
 
 
@@ -240,6 +258,8 @@ def checks_of_training(config: PartyConfig, opening: setup_pb2.Prepare, members:
         name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
     )
     yield lambda: policy.limits.check(name, params_of(spec), _trees_before(config, spec))
+    if spec.replaces:
+        yield lambda: _check_replaced(config, spec)
     yield lambda: require_library(training_name(spec), protocol, at_party=True)
 
 
@@ -247,7 +267,29 @@ def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
     """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
     if config.policy.limits.trees is None or not continued_from(spec):
         return 0
-    return published_trees(config.state, continued_from(spec), spec.base_submission)
+    return int(published_manifest(config.state, continued_from(spec), spec.base_submission).get("trees", 0))
+
+
+def _check_replaced(config: PartyConfig, spec: setup_pb2.JobSpec) -> None:
+    """Raise unless a job may have this party delete its part of a model, which is one of the same parties.
+
+    A feature party without such a part goes on: it has nothing to delete.
+    """
+    name, people, replaced = config.name, config.policy.people, f"replaces = {spec.replaces!r}"
+    if not people.operators and people.approval == "none":
+        raise Refused(
+            f"{name} deletes no model for a job that anybody may have asked for ({replaced}); if it should, name "
+            f'operators who may, or write approval = "manual", under [people] of {name}\'s policy file, and send '
+            f"{name} SIGHUP"
+        )
+    if name != spec.aggregator and not (config.state / "models" / spec.replaces).is_dir():
+        log.warning("%s: %s has no part of that model, and will delete none", replaced, name)
+        return
+    manifest = published_manifest(config.state, spec.replaces, spec.replaced_submission)
+    of_job = {"feature_parties": spec.feature_parties, "parties": parties_of(spec)}
+    holder = manifest.get("label_holder", spec.aggregator)
+    if holder != spec.aggregator or any({*manifest.get(key, names)} != {*names} for key, names in of_job.items()):
+        raise ConfigError(f"{replaced}: was trained by other parties; a job replaces a model of its own ones")
 
 
 def _check_lattice(name: str, policy: Policy) -> None:
@@ -291,7 +333,7 @@ def _preview_role(opener: Opener, context: StepContext, opening: alignment_pb2.O
 def _prediction_role(opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
     from treetap.party.prediction.opened_model import PredictionJob
 
-    job = PredictionJob(opener.config, opener.store, context, opening, opener.served_models)
+    job = PredictionJob(opener.config, opener.store, context, opening, opener.served_models, opener.users_of)
     return role_for_prediction(job)
 
 

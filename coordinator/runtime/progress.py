@@ -63,8 +63,9 @@ class Progress:
         self.touch()
 
     def published(self, model: setup_pb2.PublishedModel) -> None:
-        """Set the trees and the metrics of a training's published model, which may use fewer trees than were grown."""
+        """Set records, trees and metrics of a training's published model, which may use fewer trees than were grown."""
         self.status.stored_trees, self.status.used_trees = model.trees, model.used_trees
+        self.status.records = model.records
         self.metrics(model.metrics)
 
     def stage(self, stage: int) -> None:

@@ -401,7 +401,8 @@ def _not_reached(case: Case, places: list[str], outcome: Forgotten, asked: dict[
         yield (
             f"models {', '.join(models)}",
             "what was trained from these records stays in trees and weights, and job.json has the digest of the whole "
-            "table, by which one who has all the rest of it can test a guess: train again without them",
+            "table, by which one who has all the rest of it can test a guess: train again without them (treetap forget "
+            "--retrain, at an operator)",
         )
     recorded = {place.split("/")[1] for place in places if place.startswith("transcripts/")}
     for job in sorted(recorded - {*outcome.removed}):

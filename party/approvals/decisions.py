@@ -172,7 +172,7 @@ LONGEST = 64 * 1024
 #: Fields of a document that the other keys bound, or that name this submission alone.
 _BOUND = frozenset(
     {
-        *("job", "submission", "prediction", "base_submission", "preview", "table"),
+        *("job", "submission", "prediction", "base_submission", "replaced_submission", "preview", "table"),
         *("feature_parties", "parties"),
     }
 )

@@ -34,7 +34,7 @@ MEASURED: Mapping[tuple[str, str], str] = {
     ("splitnn", "labels"): "a feature party with 40 known labels named 98 % of the others (Fashion-MNIST)",
 }
 #: Fields of a document that differ in any two jobs.
-_OWN_TO_JOB = frozenset({"job", "submission", "prediction", "base_submission"})
+_OWN_TO_JOB = frozenset({"job", "submission", "prediction", "base_submission", "replaced_submission"})
 #: Most fields whose change is shown.
 _MOST_CHANGES = 6
 #: Most characters of a text of somebody else's in a sentence.
@@ -162,6 +162,8 @@ def _purpose(job: Job, me: str) -> str:
         by = f"by model {shown(document['model'])} ({protocol}: {prediction(protocol).summary})"
         return f"{who} {does} records of {table} {by} with {with_whom}."
     more = f", going on from model {shown(job.base)}" if job.base else ""
+    if document.get("replaces"):
+        more += f", in the place of model {shown(document['replaces'])}, of which every party then deletes its part"
     if document.get("eval_table"):
         more += f", and to evaluate it on table {shown(document['eval_table'])}"
     word = privacy_of(document["parameters"].get("instance_spaces", ""), document.get("sums", ""))

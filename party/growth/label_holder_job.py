@@ -14,7 +14,7 @@ import numpy as np
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
-from treetap.models.store import REFERENCES
+from treetap.models.store import REFERENCES, TRAINED_ON
 from treetap.party.alignment.steps import PartnerRecords, alignment_of, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
@@ -248,6 +248,7 @@ class LabelHolderJob:
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
             REFERENCES: await self._context.offload(lambda: reference_values(self.data.records)),
+            TRAINED_ON: self.data.records.training,
             "trees": len(trees),
             **entries_of(lines[self.first.count :]),
             **state.summary(),

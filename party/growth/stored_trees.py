@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from treetap.arrays import Array, Floats
 from treetap.errors import DataError
 from treetap.models.line_file import Line, plain_lines
-from treetap.models.store import CLEAN_METRICS, HISTORY, LEAKAGE, TREES, read_history
+from treetap.models.store import CLEAN_METRICS, HISTORY, LEAKAGE, TRAINED_ON, TREES, read_history
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
@@ -175,6 +175,7 @@ def published_model(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
     metrics, noisy = manifest["training_metrics"].items(), CLEAN_METRICS in manifest["files"]
     return setup_pb2.PublishedModel(
         trees=trees,
+        records=manifest.get(TRAINED_ON, 0),
         used_trees=trees if best_round is None else (best_round + 1) * manifest["trees_per_round"],
         metrics=[
             types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in metrics if value is not None

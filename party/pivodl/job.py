@@ -11,6 +11,7 @@ import numpy as np
 
 from treetap.errors import DataError, OutOfOrder, naming
 from treetap.models.keyed_ids import TRAINED_IDS, trained_ids
+from treetap.models.store import TRAINED_ON
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
@@ -164,6 +165,7 @@ class PivodlJob:
                     "classes": params.class_names,
                     "class_type": "string",
                     **manifest_of(me.context, me.spec, self.table, params.missing),
+                    TRAINED_ON: len(self.table.ids),
                     "trees": self.stored.count,
                     "trees_per_round": 1,
                     TRAINED_IDS: trained_ids(self.table.ids),

@@ -67,7 +67,7 @@ _BYTES = 8
 class PredictionJob:
     """The parts of which a role of a prediction is made: one attempt at one party.
 
-    `served_models`: the registry that clients of this party ask.
+    `served_models`: the registry that clients of this party ask; `users_of`: the jobs under way that use a model.
     """
 
     config: PartyConfig
@@ -75,11 +75,18 @@ class PredictionJob:
     context: StepContext
     opening: prediction_pb2.OpenModel
     served_models: ServedModels
+    users_of: Callable[[str], Sequence[str]]
 
     @property
     def members(self) -> Members:
         """Those that are present."""
         return members_present(self.opening, self.context.coordinator)
+
+    def give_way(self, *, deletes: bool) -> None:
+        """Delete this party's part of the models that the opened one replaces, or only see that it may; see `Store`."""
+        missed = self.opening.away if self.opening.recipient == self.config.name else ()
+        with naming(self.config.name):
+            self.store.give_way(self.opening.model, self.users_of, missed, deletes=deletes)
 
     @property
     def chain(self) -> list[str]:
@@ -215,7 +222,7 @@ class OpenedModel:
         config, context, opening = job.config, job.context, job.opening
         self._config, self._context, self._opening = config, context, opening
         self.party, self.name = config.name, opening.model
-        self._folder = job.store.model(opening.model, opening.submission)
+        self._job, self._folder = job, job.store.model(opening.model, opening.submission)
         self.manifest = read_manifest(self._folder)
         self._check_parties()
         check_private_values(self.manifest, config, opening)
@@ -308,6 +315,7 @@ class OpenedModel:
                 f"{table.path}: {keys_in_words(table.ids.columns_of_keys)} finds a record by any of them, and look-ups "
                 "are by one: serve without look_up, or name an id of one key"
             ).at(self.party)
+        self._job.give_way(deletes=self.party != self._opening.recipient)
         if self.begin is not None:
             await self.begin(table)
         self.sizes.records = len(table.ids)
@@ -369,6 +377,7 @@ class OpenedModel:
 
     async def _take_records(self) -> None:
         """Take the common records, and read the values of the features that are compared."""
+        self._job.give_way(deletes=True)  # also at the recipient: all others have opened the model before
         self.sizes.records = len(self.aligned.ids)
         if self.then is not None:
             await self.then()

@@ -20,7 +20,7 @@ import hashlib
 import io
 import logging
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 #: The folder of a job in which its model is made, until it is moved to the others.
 DRAFT = "model"
+#: Entry of a job's notes, and so of its model's `JOB`: name and submission of each model that the job replaces, the
+#: latest first.
+REPLACES = "replaces"
 #: The folder of transcripts.
 TRANSCRIPTS = "transcripts"
 #: The folder of noisy labels in a party's state: see `treetap.party.defences.noisy_labels`.
@@ -106,6 +109,33 @@ class Store:
         """
         return _published(self._models, name, submission)
 
+    def give_way(
+        self, model: str, users_of: Callable[[str], Sequence[str]], missed: Sequence[str], *, deletes: bool
+    ) -> None:
+        """Delete the models that a published one replaces, those that are here; without `deletes` see if it may.
+
+        `users_of`: the jobs under way that use a model; `missed`: parties that have not opened the new one before.
+
+        Raises:
+            ConfigError: one is in use, or a party that was missed may still have a part of it.
+        """
+        for name, submission in read_job(self._models / model).get(REPLACES, ()):
+            if _submission(folder := self._models / name) != submission:
+                continue
+            if users := users_of(name):
+                raise ConfigError(
+                    f"model {model} replaces {name}, which job {users[0]} uses: end that first "
+                    f"(treetap cancel {users[0]}), then open {model}"
+                )
+            if missed:
+                raise ConfigError(
+                    f"model {model} replaces {name}, of which {', '.join(missed)} may still have a part: open it once "
+                    "with all parties"
+                )
+            if deletes:
+                remove_folder(folder)
+                log.warning("model %s is deleted: %s replaces it", name, model)
+
     def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:
         """Label holder: store the last feature names that each party has sent for a published model."""
         path = self._models / model / NAMES
@@ -118,6 +148,10 @@ class Store:
 def _published(models: Path, name: str, submission: str) -> Path:
     folder = models / name
     if not NAME.match(name) or not (folder / MANIFEST).is_file():
+        for path in sorted(models.glob(f"*/{JOB}")):
+            if [name, submission] in read_document(path, JOB_SEED).get(REPLACES, ()):
+                by = path.parent.name
+                raise DataError(f"model {name!r} is deleted, since model {by!r} has replaced it: use that one")
         raise DataError(f"there is no model {name!r} in {models}; bring a back-up of it back")
     if read_job(folder).get("submission") != submission:
         raise DataError(f"{folder}: this model was trained by another job of that name; bring back the one of this job")
@@ -125,9 +159,14 @@ def _published(models: Path, name: str, submission: str) -> Path:
     return folder
 
 
-def published_trees(root: Path, name: str, submission: str) -> int:
-    """The number of trees of a published model in the state folder `root`; raises as `Store.model` does."""
-    return int(read_manifest(_published(root / "models", name, submission)).get("trees", 0))
+def _submission(model: Path) -> str | None:
+    """The submission of the published model in a folder, of whatever format; None if there is none."""
+    return str(read_document(model / JOB, JOB_SEED).get("submission")) if (model / JOB).is_file() else None
+
+
+def published_manifest(root: Path, name: str, submission: str) -> dict[str, Any]:
+    """The manifest of a published model in the state folder `root`; raises as `Store.model` does."""
+    return read_manifest(_published(root / "models", name, submission))
 
 
 class JobStore:
@@ -157,8 +196,10 @@ class JobStore:
         """The manifest of the published model; `DataError` if it is damaged."""
         return read_manifest(self.model)
 
-    def claim(self, submission: str, digest: str) -> None:
+    def claim(self, submission: str, digest: str, replaces: Sequence[str] = ()) -> None:
         """Make the job's files those of one submission of one job, of which `digest` is in hexadecimal.
+
+        `replaces`: name and submission of the model in whose place it is trained; what that replaces, it replaces too.
 
         That is on disk with the first of them: a job without files needs no owner.
 
@@ -170,7 +211,13 @@ class JobStore:
         """
         if self.noted("submission") != submission:
             self.check_free()
-            self._note({"submission": submission, "digest": digest})
+            notes: dict[str, Any] = {"submission": submission, "digest": digest}
+            if replaces:
+                name, replaced = replaces
+                before = self.model.parent / name
+                earlier = read_job(before).get(REPLACES, []) if _submission(before) == replaced else []
+                notes[REPLACES] = [[name, replaced], *earlier]
+            self._note(notes)
         elif (first := str(self._job().get("digest"))) != digest:
             raise ConfigError(changed(self.folder.name, first, digest))
         elif self.published:

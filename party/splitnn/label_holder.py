@@ -15,7 +15,7 @@ import torch
 
 from treetap.arrays import Array, Floats
 from treetap.errors import DataError, Malformed, OutOfOrder, naming
-from treetap.models.store import CLEAN_METRICS, read_history
+from treetap.models.store import CLEAN_METRICS, TRAINED_ON, read_history
 from treetap.neural.params import SplitnnParams
 from treetap.neural.sides import LabelSide, Objective
 from treetap.party.config import PartyConfig
@@ -131,6 +131,7 @@ def published_network(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
     metrics, noisy = manifest["training_metrics"].items(), CLEAN_METRICS in manifest["files"]
     return setup_pb2.PublishedModel(
         trees=manifest["epochs"],
+        records=manifest.get(TRAINED_ON, 0),
         used_trees=manifest["best_epoch"] + 1,
         metrics=[
             types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in metrics if value is not None
@@ -299,6 +300,7 @@ class LabelHolder:
                     "objective": params.objective,
                     **manifest_of(self._context, self._spec, data.table, params.missing),
                     **self._job.described(),
+                    TRAINED_ON: len(data.table.ids),
                     "target": side.objective.to_dict(),
                     "top": asdict(params.top),
                     "widths": side.widths,

@@ -204,6 +204,8 @@ PLACED = "cells_placed"
 COLUMN_PRIVACY = "column_privacy"
 #: Entry of a manifest: "withheld" if no instance spaces were shown while trees grew, of the base model's trees too.
 SPACES = "instance_spaces"
+#: Entry of a label holder's manifest: how many records the training had, without those of an eval table.
+TRAINED_ON = "records"
 #: Entry of a manifest: "left" where the records of the training were all of the label holder.
 JOIN = "join"
 #: Entry of a manifest, and of a label holder's stored line: the job was a screening, and what was summed in it.

@@ -170,7 +170,8 @@ def checked(request: Request, drafted: jobs_pb2.Drafted) -> Opening:
     opening: Opening
     if isinstance(request, jobs_pb2.SubmitRequest):
         opening, asked = drafted.prepare, setup_pb2.Prepare(spec=request.spec, submission=request.submission)
-        asked.spec.base_submission = opening.spec.base_submission  # of the base model, which only the coordinator knows
+        asked.spec.base_submission = opening.spec.base_submission  # of other models, which only the coordinator knows
+        asked.spec.replaced_submission = opening.spec.replaced_submission
         fault = _differing(asked, opening, frozenset())
     elif isinstance(request, jobs_pb2.PredictRequest):
         opening, fault = drafted.open_model, _differing_as_named(request, drafted.open_model, _FILLED)

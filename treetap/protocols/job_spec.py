@@ -108,8 +108,14 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     if spec.join not in ("", *JOINS):
         faults.append(f"join = {spec.join!r}: must be one of {', '.join(JOINS)}")
     faults += _key_faults(spec)
-    if spec.base_model and not NAME.match(spec.base_model):
-        faults.append(f"base_model = {spec.base_model!r}: is not the name of a model")
+    for key, model in {"base_model": spec.base_model, "replaces": spec.replaces}.items():
+        if model and not NAME.match(model):
+            faults.append(f"{key} = {model!r}: is not the name of a model")
+    if spec.replaces and spec.base_model:
+        faults.append(
+            f"replaces = {spec.replaces!r}: a model that goes on from another keeps what that learned, also from "
+            "records that no table has any more; leave base_model out"
+        )
     faults += _dealer_faults(spec) + _screening_faults(spec)
     faults += map(str, broken_by(spec, features_of(spec)))
     names = parties_of(spec)
@@ -167,7 +173,7 @@ def screening_of(spec: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
     """The screening that a training job stands for, of its parties and tables; `ConfigError` if it can have none."""
     made = setup_pb2.JobSpec()
     made.CopyFrom(spec)
-    made.screen, made.eval_table, made.base_model = True, "", ""
+    made.screen, made.eval_table, made.base_model, made.replaces = True, "", "", ""
     params = params_of(spec)
     if isinstance(params, BoostingParams):
         put_params(made, params.screened())
@@ -191,7 +197,6 @@ def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb
 
     `trained`: the job of the base model.
     """
-    members = parties_of(trained)
     refuse(
         (
             trained.join != spec.join,
@@ -202,13 +207,19 @@ def check_continuation(spec: setup_pb2.JobSpec, protocol: str, trained: setup_pb
             protocol != training_name(spec),
             f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}",
         ),
-        (
-            members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties),
-            f"base_model = {spec.base_model!r}: was trained with label holder {members[0]} and feature parties "
-            f"{', '.join(members[1:])}; a training continues with the same parties",
-        ),
         kind=ConfigError,
     )
+    check_same_parties(f"base_model = {spec.base_model!r}", spec, trained)
+
+
+def check_same_parties(named: str, spec: setup_pb2.JobSpec, trained: setup_pb2.JobSpec) -> None:
+    """Raise `ConfigError` unless a training has the parties of an earlier one. `named`: the key that names that."""
+    first, *others = parties_of(trained)
+    if first != spec.aggregator or sorted(others) != sorted(spec.feature_parties):
+        raise ConfigError(
+            f"{named}: was trained with label holder {first} and feature parties {', '.join(others)}; a training "
+            "continues with the same parties, or replaces a model of the same"
+        )
 
 
 def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
@@ -257,7 +268,7 @@ def _screening_faults(spec: setup_pb2.JobSpec) -> list[str]:
             return []
         if params.objective not in BINARY:
             return [f"objective = {params.objective!r}: a screening tells two classes apart, by binary:logistic alone"]
-        if spec.eval_table or spec.base_model or params.to_dict() != params.screened().to_dict():
+        if spec.eval_table or spec.base_model or spec.replaces or params.to_dict() != params.screened().to_dict():
             return ["screen: has one tree of depth 1 over all records of one table, and nothing else of a model"]
     return []
 

@@ -47,7 +47,7 @@ def train(
     With --check every party checks the job by its policy and, where that permits it, by its table. None stores, aligns
     or sends anything of its records.
     """
-    _submit(file, operator, days, detach=detach, check=check, as_json=as_json)
+    submit(file, operator, days, detach=detach, check=check, as_json=as_json)
 
 
 def screen(
@@ -78,10 +78,10 @@ def screen(
     if file.is_dir():
         _print_report(file, as_json=as_json)
         return
-    _submit(file, operator, days, detach=detach, check=check, as_json=as_json, screening=True)
+    submit(file, operator, days, detach=detach, check=check, as_json=as_json, screening=True)
 
 
-def _submit(
+def submit(
     file: Path,
     operator: Path,
     days: float,
@@ -90,8 +90,12 @@ def _submit(
     check: bool,
     as_json: bool,
     screening: bool = False,
+    again: str | None = None,
 ) -> None:
-    """Submit the training of a file, or the screening that it stands for, or only have it checked."""
+    """Submit the training of a file, or the screening that it stands for, or only have it checked.
+
+    `again`: the name of a job that replaces the file's, which has ended; empty: one is made up.
+    """
     from treetap.commands.jobs.job_file import JobFile
     from treetap.protocols.job_spec import processes_of, screening_of
     from treetap.protocols.registry import training
@@ -101,6 +105,11 @@ def _submit(
     if check and detach:
         raise BadInput("--check, --detach: a check begins no job that could go on: give one of them")
     job = load(file, JobFile)
+    if again is not None:
+        if job.name is None:
+            raise BadInput(f"{file}: has no name; write that of the model that is to be replaced")
+        table = job.job.model_copy(update={"replaces": job.name})
+        job = job.model_copy(update={"name": again or None, "job": table})
     drafts, said = job.job.drafts(job.to_spec), list[str]()
     if job.job.records is not None and job.job.columns is not None:
         from treetap.commands.jobs.planned_costs import planned
@@ -119,8 +128,9 @@ def _submit(
         if check:
             _print_checked(client.check(asked), processes_of(asked.spec), as_json=as_json)
             return
+        before = client.status(asked.spec.replaces)[0] if asked.spec.replaces else None
         name = client.submit(asked)
-        _follow(client, name, detach=detach, as_json=as_json)
+        _follow(client, name, detach=detach, as_json=as_json, before=before)
     if screening and not (detach or as_json):
         where = f"models/{name} of {asked.spec.aggregator}'s state folder"
         typer.echo(f"the report lies in {where}; there, treetap screen prints it", err=True)
@@ -363,8 +373,13 @@ def prune(
         typer.echo(job)
 
 
-def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
-    """Watch a job to its end and turn its state into output and exit status."""
+def _follow(
+    client: Operator, job: str, *, detach: bool, as_json: bool, before: jobs_pb2.JobStatus | None = None
+) -> None:
+    """Watch a job to its end and turn its state into output and exit status.
+
+    `before`: the training of the model that it replaces, with which its measures are compared.
+    """
     from treetap import terminal
     from treetap.commands.jobs import progress_view
 
@@ -375,9 +390,21 @@ def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
         terminal.err.print(f"job {job}")
     with progress_view.live(job) as update:
         ended = client.watch(job, progress_view.saying_changes(job, update))
+    shown = progress_view.status_dict(ended)
+    if before is not None and ended.state == "finished":
+        old, new = (
+            {**({"records": of.records} if of.records else {}), **{metric.name: metric.value for metric in of.metrics}}
+            for of in (before, ended)
+        )
+        both = {name: {"before": old[name], "after": new[name]} for name in new if name in old}
+        shown["replaces"] = {"model": before.job, "measures": both}
     if as_json:
-        print_json(progress_view.status_dict(ended))
+        print_json(shown)
     else:
         progress_view.print_statuses([ended], errors=False)  # an error is this command's message
+    if before is not None and ended.state == "finished" and not as_json:
+        rows = [(name, f"{old[name]:.6g}", f"{new[name]:.6g}", f"{new[name] - old[name]:+.6g}") for name in both]
+        terminal.print_table(("measure", before.job, job, "difference"), rows)
+        terminal.err.print(f"each party deletes its part of {before.job} once {job} opens to predict or serve")
     if ended.state != "finished":
         raise (BadInput if ended.bad_input else TreetapError)(ended.error or ended.state)

@@ -343,6 +343,10 @@ class JobTableOfFederation(JobTable):
     """Boosting and forest: table of further records that are scored after every round, with a label at the label
     holder; early stopping then watches it. Not with label_dp or base_model.
     """
+    replaces: Name | None = None
+    """Train in the place of this published model of the same parties: each deletes its part of it once the new one
+    opens to predict or serve. Every policy must name `operators`, or have approval = "manual". Not with base_model.
+    """
 
     @model_validator(mode="after")
     def _named(self) -> JobTableOfFederation:
@@ -391,7 +395,10 @@ class JobFile(Strict):
         """The job as it is sent to the coordinator; `job`: one that its own may become."""
         job = self.job if job is None else job
         first, *others = job.in_order or [""]
-        return job.spec(first, others, job.table, job.eval_table or "", job.dealer or "")
+        spec = job.spec(first, others, job.table, job.eval_table or "", job.dealer or "")
+        spec.replaces = job.replaces or ""
+        check_spec(spec)
+        return spec
 
 
 #: Other names of parameters → what to write.

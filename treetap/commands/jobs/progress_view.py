@@ -257,7 +257,10 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
         progress = f"{status.stored_trees}/{status.rounds}" if status.kind == "train" and status.rounds else ""
-        if status.records and status.kind != "align":  # of a prediction, not the blocks of its last attempt
+        if status.records and status.kind not in (
+            "align",
+            "train",
+        ):  # of a prediction, not the blocks of its last attempt
             progress = f"{status.scored}/{status.records}"
         if status.state == "running" and status.stage:
             progress += f" {_protocol(status).units[1]} {status.stage}"

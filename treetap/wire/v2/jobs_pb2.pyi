@@ -448,7 +448,7 @@ class JobStatus(google.protobuf.message.Message):
     """Path of the file of predictions on the label holder's disk."""
     scored: builtins.int
     """Of a prediction: records that have been scored, and all records to score. Of a preview: identifiers that the parties
-    have raised or checked in this turn, and all of this turn.
+    have raised or checked in this turn, and all of this turn. Of a finished training: none, and its records.
     """
     records: builtins.int
     explanations: builtins.str

@@ -45,6 +45,8 @@ class JobSpec(google.protobuf.message.Message):
     SUMS_FIELD_NUMBER: builtins.int
     JOIN_FIELD_NUMBER: builtins.int
     SCREEN_FIELD_NUMBER: builtins.int
+    REPLACES_FIELD_NUMBER: builtins.int
+    REPLACED_SUBMISSION_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -80,6 +82,10 @@ class JobSpec(google.protobuf.message.Message):
     """
     screen: builtins.bool
     """Sum over the bins of each column once, and grow no tree: the job ends in a report at the label holder, not in a model."""
+    replaces: builtins.str
+    """The model in whose place this one is trained: each party deletes its part of that one once this one opens; empty: none."""
+    replaced_submission: builtins.str
+    """Nonce of the submission that trained it; the coordinator writes it."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -105,9 +111,11 @@ class JobSpec(google.protobuf.message.Message):
         sums: builtins.str = ...,
         join: builtins.str = ...,
         screen: builtins.bool = ...,
+        replaces: builtins.str = ...,
+        replaced_submission: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "dealer", b"dealer", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "join", b"join", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "screen", b"screen", "sums", b"sums", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "dealer", b"dealer", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "join", b"join", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "replaced_submission", b"replaced_submission", "replaces", b"replaces", "scheme", b"scheme", "screen", b"screen", "sums", b"sums", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
@@ -440,9 +448,12 @@ class PublishedModel(google.protobuf.message.Message):
     TREES_FIELD_NUMBER: builtins.int
     USED_TREES_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
     trees: builtins.int
     """Trees that were grown, and those of them that predictions use: fewer after early stopping."""
     used_trees: builtins.int
+    records: builtins.int
+    """The records of the training, those set aside included."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
         """Metrics after the last tree that predictions use."""
@@ -453,8 +464,9 @@ class PublishedModel(google.protobuf.message.Message):
         trees: builtins.int = ...,
         used_trees: builtins.int = ...,
         metrics: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedMetric] | None = ...,
+        records: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["metrics", b"metrics", "trees", b"trees", "used_trees", b"used_trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["metrics", b"metrics", "records", b"records", "trees", b"trees", "used_trees", b"used_trees"]) -> None: ...
 
 Global___PublishedModel: typing_extensions.TypeAlias = PublishedModel
 
