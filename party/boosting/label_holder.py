@@ -160,8 +160,8 @@ class LabelHolder:
         return slots
 
     def _classes_in_slots(self, labels: Labels) -> int:
-        """The slots for the class of a record, whose sums Eq. 6 of ID-LMID takes, and a screening."""
-        return len(labels.classes) if self._limited or self._spec.screen else 0
+        """The slots for the class of a record, whose sums Eq. 6 of ID-LMID takes, and a screening that opens them."""
+        return len(labels.classes) if self._limited or (self._spec.screen and not self._shared) else 0
 
     def _loss(self, labels: Labels) -> Loss:
         return loss_for(self._params.objective, len(labels.classes))

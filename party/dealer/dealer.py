@@ -80,7 +80,8 @@ class Dealer:
         """
         told = await self._sizes()
         candidates = dict(zip(self._spec.feature_parties, told.candidates, strict=True))
-        pairs = pairs_of({party: candidates[party] for party in taking_part(self._spec, request.round)})
+        there = {party: candidates[party] for party in taking_part(self._spec, request.round)}
+        pairs = pairs_of(there, across=not self._spec.screen)
         self._stage = len(compared(request.growth.deal.nodes)), pairs
         bodies = await self._drawn("correlations", request, list(pairs))
         await self._context.outbox.send_each("correlations", bodies, request.round, request.stage)

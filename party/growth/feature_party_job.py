@@ -350,12 +350,12 @@ class TreeFeatureParty(ABC):
 
         1. At the root: begin the tree. Below: receive the instance spaces that the label holder relayed.
         2. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
-        3. Send them to the label holder; in a screening also say of which columns they are.
+        3. Send them to the label holder; in a screening that opens them also say of which columns they are.
         """
         t, stage = request.round, request.stage
         nodes = nodes_of(request)
         tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
-        if self._spec.screen:
+        if self._spec.screen and self._choice is None:
             named = self._context.policy.may_emit(self._spec.aggregator, "FEATURE_NAME")
             said = tree.columns.screened(named=named)
             await self._context.outbox.send(self._spec.aggregator, "screened_columns", said, round=t)

@@ -98,7 +98,7 @@ class LabelHolderJob:
         part = Part(config, context, spec, params, layout)
         self.choice: LabelHolderChoice | None = choice_of(part)
         self.first = FirstTrees(part)
-        self.rules: list[Rule] = [*rules_of(part), self.first]
+        self.rules: list[Rule] = [*rules_of(replace(part, choice=self.choice)), self.first]
         members, rounds = members_of(spec, context.coordinator), self.first.count + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = alignment_of(context, spec.alignment, "min_common_records", self.sizes)

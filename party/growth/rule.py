@@ -31,13 +31,17 @@ from treetap.wire.v2 import setup_pb2
 
 @dataclass(frozen=True)
 class Part:
-    """A party's part of a job, of which its rules are made; `layout`: see `NoisedLayout`, where there may be noise."""
+    """A party's part of a job, of which its rules are made.
+
+    `layout`: see `NoisedLayout`, where there may be noise. `choice`: the label holder's, where sums are shared.
+    """
 
     config: PartyConfig
     context: StepContext
     spec: setup_pb2.JobSpec
     params: TreeParams
     layout: Any = None
+    choice: Any = None
 
     @property
     def labelled(self) -> bool:

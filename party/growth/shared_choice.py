@@ -220,6 +220,54 @@ class LabelHolderChoice:
         """
         if not masked:
             return {}
+        parties = list(masked)
+        rounds, sides, best_of = await self._champions(t, stage, growing, masked)
+        nodes, widths, own = [*self._bounds], self._shares[parties[0]].widths, [*self._bounds.values()]
+        if len(parties) == 1:
+            (party,) = parties
+            await rounds[party].run(tell(sides[party], best_of[party]))
+            won = await rounds[party].run(answer(sides[party], None, len(nodes)))
+            await rounds[party].end()
+            return {node: party for node, mine in zip(nodes, won.tolist(), strict=True) if mine}
+        handing = (rounds[party].run(hand_over(sides[party], best)) for party, best in best_of.items())
+        choosing = choose_owner(sides[ACROSS], await together(*handing), own, widths)
+        owners = required(await rounds[parties[0]].run(choosing))
+        telling = (
+            rounds[party].run(tell(sides[party], best_of[party], owners == number))
+            for number, party in enumerate(parties, start=1)
+        )
+        await together(*telling)
+        await together(*(with_party.end() for with_party in rounds.values()))
+        return {node: parties[owner - 1] for node, owner in zip(nodes, owners.tolist(), strict=True) if owner}
+
+    async def best_sides(self, growing: GrowingTree, masked: Mapping[str, Ints]) -> dict[str, tuple[int, int, int]]:
+        """By party the number of its candidates, and Σg and Σh of the best one's lighter side, by which it was chosen.
+
+        Of a screening, at the root: among its own candidates alone, each of which has to exceed the least gain. Both
+        sums are 0 where none does. `masked`: see `choose`.
+
+        Raises:
+            Malformed: a party's share of the score is not that of a candidate.
+        """
+        rounds, *_ = await self._champions(0, 0, growing, masked)
+        await together(*(with_party.end() for with_party in rounds.values()))
+        rule, (bound,), sides = required(growing.exact_rule), self._bounds.values(), {}
+        for party in masked:
+            (opened,) = await self._scores_opened(0, 0, party, [ROOT])
+            num, den = (int.from_bytes(part.tobytes(), "little") for part in opened)
+            side = (0, 0) if (num, den) == (bound.N0, bound.D0) else rule.lighter_side(bound, num, den)
+            if side is None:
+                raise Malformed(f"{party} has sent what is no share of the score of a candidate")
+            sides[party] = self._shares[party].candidates, *side
+        return sides
+
+    async def _champions(
+        self, t: int, stage: int, growing: GrowingTree, masked: Mapping[str, Ints]
+    ) -> tuple[dict[str, SharedRounds], dict[str, Side], dict[str, Champions]]:
+        """Steps 1 and 2 of `choose`, with all parties at once: rounds, sides and winners, by party of the tree.
+
+        Of several the side of the pair across them too.
+        """
         rule, parties, asked = required(growing.exact_rule), list(masked), growing.asked
         nodes, widths = compared(asked), self._shares[parties[0]].widths
         bits = SumBits(widths.value, widths.weight)
@@ -232,9 +280,9 @@ class LabelHolderChoice:
             party: SharedRounds(self._context, party, t, stage, layout.nodes * layout.candidates)
             for party, layout in layouts.items()
         }
-        owners_of = Owners(widths, len(parties), len(nodes))
+        owners_of = Owners(widths, len(parties), len(nodes)) if len(parties) > 1 and not self._spec.screen else None
         dealt_to: dict[str, Layouts] = {party: {party: (layout, False)} for party, layout in layouts.items()}
-        if len(parties) > 1:
+        if owners_of:
             dealt_to[parties[0]] = {**dealt_to[parties[0]], ACROSS: (owners_of, True)}
         for number in range(MOST_OPENED):
             opened = await together(*(dealt.opened(rounds[party], dealt_to[party]) for party in parties))
@@ -247,36 +295,20 @@ class LabelHolderChoice:
                 break
         sides = {party: dealt.side(party, layout, first=False) for party, layout in layouts.items()}
 
-        async def champions_with(party: str) -> tuple[Champions, Words]:
+        if owners_of:
+            sides[ACROSS] = dealt.side(ACROSS, owners_of, first=True)
+
+        async def champions_with(party: str) -> Champions:
             shares = self._shares[party]
             x, y, left = await shares.lifted(rounds[party], sides[party], asked, masked[party].view(np.uint64))
             y = add(y, numbers([rule.penalty], y.shape[-1]))
             drawn = [growing.drawn(1 + names.index(party), node) for node in nodes]
             best = await rounds[party].run(choose(sides[party], x, y, own, shares.widths, left, drawn))
             self._scores[party] = best.fractions
-            if len(parties) == 1:
-                return best, best.fractions
-            return best, await rounds[party].run(hand_over(sides[party], best))
+            return best
 
-        pairs = await together(*map(champions_with, parties))
-        best_of = {party: champions for party, (champions, _) in zip(parties, pairs, strict=True)}
-        if len(parties) == 1:
-            (party,) = parties
-            await rounds[party].run(tell(sides[party], best_of[party]))
-            won = await rounds[party].run(answer(sides[party], None, len(nodes)))
-            await rounds[party].end()
-            return {node: party for node, mine in zip(nodes, won.tolist(), strict=True) if mine}
-        first = parties[0]
-        across = dealt.side(ACROSS, owners_of, first=True)
-        choosing = choose_owner(across, [handed for _, handed in pairs], own, widths)
-        owners = required(await rounds[first].run(choosing))
-        telling = (
-            rounds[party].run(tell(sides[party], best_of[party], owners == number))
-            for number, party in enumerate(parties, start=1)
-        )
-        await together(*telling)
-        await together(*(with_party.end() for with_party in rounds.values()))
-        return {node: parties[owner - 1] for node, owner in zip(nodes, owners.tolist(), strict=True) if owner}
+        champions = await together(*map(champions_with, parties))
+        return rounds, sides, dict(zip(parties, champions, strict=True))
 
     async def check(self, t: int, stage: int, party: str, growing: GrowingTree, nodes: Sequence[int]) -> None:
         """Compare the scores of these nodes' winners, by both parties' shares, with those of the left records.
@@ -285,15 +317,19 @@ class LabelHolderChoice:
             Disputed: the winner of a node has another score.
             Malformed: not as many shares came.
         """
-        widths, rule, places = self._shares[party].widths, required(growing.exact_rule), [*self._bounds]
-        series = self._context.mailbox.series(party, "winner_shares", t, stage)
-        theirs = await take_shares(series, party, "winner_shares", len(nodes), 2, widths.words)
-        for node, share in zip(nodes, theirs, strict=True):
-            score = add(self._scores[party][:, places.index(node)], share)
+        widths, rule = self._shares[party].widths, required(growing.exact_rule)
+        for node, score in zip(nodes, await self._scores_opened(t, stage, party, nodes), strict=True):
             if not np.array_equal(score, numbers(rule.score(self._bounds[node], growing.sums[2 * node]), widths.words)):
                 raise Disputed(
                     f"the left records of node {node} of tree {t} are not those of the candidate with which {party} won"
                 )
+
+    async def _scores_opened(self, t: int, stage: int, party: str, nodes: Sequence[int]) -> Words:
+        """The scores (nodes, 2, w) of nodes' winners with a party, by both shares; `Malformed`: not as many came."""
+        own, places = self._scores[party], [*self._bounds]
+        series = self._context.mailbox.series(party, "winner_shares", t, stage)
+        theirs = await take_shares(series, party, "winner_shares", len(nodes), *own.shape[::2])
+        return add(own[:, [places.index(node) for node in nodes]].swapaxes(0, 1), theirs)
 
     def _bound(self, growing: GrowingTree, rule: ExactRule, bits: SumBits, node: int) -> NodeBound:
         """What others' candidates must exceed at a node; no candidate does at one that cannot be split."""
@@ -332,12 +368,13 @@ class FeaturePartyChoice:
         """
         shares, context, t, me = required(self._shares), self._context, tree.index, self._context.party
         asked, label_holder, parties = sorted(tree.shares), self._spec.aggregator, taking_part(self._spec, t)
+        crosses = len(parties) > 1 and not self._spec.screen
         layout, nodes = shares.layout(asked), compared(asked)
         dealt, owners_of = Dealt(context, self._spec.dealer, t, stage), Owners(shares.widths, len(parties), len(nodes))
         await dealt.take()
         rounds = SharedRounds(context, label_holder, t, stage, layout.nodes * layout.candidates)
         dealt_to: Layouts = {me: (layout, True)}
-        if len(parties) > 1 and me == parties[0]:
+        if crosses and me == parties[0]:
             dealt_to = {**dealt_to, ACROSS: (owners_of, False)}
         for _ in range(MOST_OPENED):
             dealt_to = await dealt.opened(rounds, dealt_to)
@@ -350,6 +387,11 @@ class FeaturePartyChoice:
         # ties go by the candidates' numbers, whatever their order
         order = [*tree.columns.order(ROOT).tolist(), *range(len(tree.columns.candidates), shares.candidates)]
         best = await rounds.run(choose(side, x, y, None, shares.widths, left, fewest=self._fewest, order=order))
+        if self._spec.screen:
+            await rounds.end()
+            scores = share_messages(growth_pb2.WinnerShares, best.fractions.tobytes())
+            await context.outbox.send(label_holder, "winner_shares", scores, t, stage)
+            return
         if len(parties) == 1:
             winners = required(await rounds.run(tell(side, best)))
             await rounds.run(answer(side, winners, len(nodes)))

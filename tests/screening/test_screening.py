@@ -14,7 +14,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.simulator import DEALER, Federation, failed, finished
+from tests.simulator import Federation, failed, finished
 from tests.worlds import PARTIES, World, lacking, spec, weighted, world
 from treetap.errors import BadInput, ConfigError, UnknownJob
 from treetap.models.store import REPORT, SCREEN, read_manifest, read_model
@@ -241,11 +241,6 @@ async def test_refusals_of_parties(case: str, tmp_path: Path) -> None:
     [
         (replace(PARAMS, objective="multi:softprob"), {}, "a screening tells two classes apart"),
         (ForestParams(), {}, "a screening and protocol 'forest' do not go together"),
-        (
-            replace(PARAMS, instance_spaces="withheld"),
-            {"scheme": LATTICE, "sums": "shared", "dealer": DEALER},
-            "a screening and privacy = 'private' do not go together",
-        ),
     ],
 )
 def test_jobs_that_can_have_none(params: Any, changes: dict[str, Any], said: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from treetap.native.rings import MOST_WORDS
-from treetap.protocols.growth import TreeSizes, sums_shared
+from treetap.protocols.growth import TreeSizes, sums_shared, unless_screened
 from treetap.protocols.messages import (
     JobSizes,
     MessageRow,
@@ -43,13 +43,14 @@ def compared(built: Iterable[int]) -> list[int]:
     return sorted({node ^ low for node in built for low in ((0, 1) if node > ROOT else (0,))})
 
 
-def pairs_of(candidates: Mapping[str, int]) -> dict[str, tuple[str, int]]:
+def pairs_of(candidates: Mapping[str, int], *, across: bool = True) -> dict[str, tuple[str, int]]:
     """The pairs of a stage, each with its feature party and the candidates of a node that it chooses among.
 
     `candidates`: those of a node, by feature party that takes part in the tree, in the order of the job.
+    `across`: with a pair that chooses among the winners of several.
     """
     pairs = {party: (party, count) for party, count in candidates.items()}
-    return pairs | ({ACROSS: (next(iter(pairs)), len(pairs))} if len(pairs) > 1 else {})
+    return pairs | ({ACROSS: (next(iter(pairs)), len(pairs))} if across and len(pairs) > 1 else {})
 
 
 def sizes_of_all(sizes: JobSizes, _series: Series) -> int:
@@ -94,6 +95,21 @@ DEALING = (
         also=("choose_shares",),
         when=sums_shared,
     ),
-    MessageRow("champion_share", to_earlier, each_stage, scores_of_nodes, step="choose_shares", when=sums_shared),
-    MessageRow("winner_shares", to_label_holder, each_stage, scores_of_nodes, step="apply_splits", when=sums_shared),
+    MessageRow(
+        "champion_share",
+        to_earlier,
+        each_stage,
+        scores_of_nodes,
+        step="choose_shares",
+        when=unless_screened(sums_shared),
+    ),
+    MessageRow(
+        "winner_shares",
+        to_label_holder,
+        each_stage,
+        scores_of_nodes,
+        step="apply_splits",
+        also=("choose_shares",),  # in a screening
+        when=sums_shared,
+    ),
 )

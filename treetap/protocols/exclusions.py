@@ -315,12 +315,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         "set binning = 'global', or leave join out",
     ),
     Exclusion(F.SCREEN, OTHERS, "it has no sums at the label holder's own score", "screen by protocol = 'boosting'"),
-    Exclusion(
-        F.SCREEN,
-        F.SHARED,
-        "information values, weights of evidence and redundancy are made of sums, and nobody opens these",
-        "set privacy = 'withheld'",
-    ),
     Exclusion(F.WEIGHT, F.SCREEN, "it counts the records of a bin", "screen a table without weight"),
     *_each(
         (F.ID_LMID, F.WITHDRAW, F.REDUCED_LEAKAGE, F.LABEL_DP),

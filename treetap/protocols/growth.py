@@ -226,7 +226,7 @@ LACKED = MessageRow(
     perhaps=frozenset({"BLINDED_ID"}),
     when=aligned_apart,
 )
-#: What a feature party says of the order of its sums in a screening; names go only where its policy lets them.
+#: What a feature party says of the order of its opened sums in a screening; names go only where its policy lets them.
 _SCREENED = MessageRow(
     "screened_columns",
     to_label_holder,
@@ -234,7 +234,7 @@ _SCREENED = MessageRow(
     at_most(MOST_COLUMNS * (4 * LONGEST_NAME + 32), "The name and three numbers of each column."),
     step="build_histograms",
     perhaps=frozenset({"FEATURE_NAME"}),
-    when=screened,
+    when=lambda spec: screened(spec) and sums_opened(spec),
 )
 #: The answer by which it ends, without figures of a tree.
 SCREENING = (

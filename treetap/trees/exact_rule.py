@@ -25,6 +25,7 @@ this order. A float's λ is not λ′, by up to 2^-33, or 2^-32 where λ = 0; th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -123,6 +124,17 @@ class ExactRule:
         squares = sum(part * part for part in x)
         crossed = sum(g * (g - 2 * part) for g, part in zip(bound.G, x, strict=True))
         return bound.A * squares + side * crossed, side * (bound.A - side)
+
+    def lighter_side(self, node: NodeBound, num: int, den: int) -> tuple[int, int] | None:
+        """x and y of the lighter side of a candidate that scores num/den, with one output; None: no sums do.
+
+        Den = (y+λ′)·(A−(y+λ′)) has one such y, and Num = A·x² + (y+λ′)·X·(X−2x) at most two x.
+        """
+        (G,) = node.G
+        side = (node.A - math.isqrt(max(node.A**2 - 4 * den, 0))) // 2
+        apart = math.isqrt(max((side * G) ** 2 - node.A * (side * G**2 - num), 0))
+        tried = [((side * G + way) // node.A, side - self.penalty) for way in (apart, -apart)]
+        return next((left for left in tried if self.score(node, left) == (num, den)), None)
 
     def best(self, gains: Sequence[Floats], lefts: Sequence[Ints], whole: Ints) -> tuple[int, Ints] | None:
         """The best split of a node: the lowest party that has it, and all its candidates with that score, ascending.

@@ -397,6 +397,8 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         """Those of a screening: of one tree the root is summed, over all records and columns, category by category."""
         kept = {name: getattr(self, name) for name in ("objective", "max_bin", "instance_spaces", "missing", "seed")}
         most = int(_BOOSTING_RANGES["max_cat_to_onehot"].high)
+        # where sums are shared a best cut is chosen by G²/H alone
+        kept |= {"reg_lambda": 0.0, "min_child_weight": LEAST_H}
         return type(self)(**kept, n_estimators=1, max_depth=1, max_cat_to_onehot=most)
 
     def drawn(self, tree: int, records: int) -> Ints:
@@ -422,6 +424,8 @@ def contradicted(max_depth: object) -> str:
     return f'model = "additive" decides max_depth = 1: remove max_depth = {max_depth!r}, or model'
 
 
+#: Least Σh of bins that a screening joins, and of a side of its best cut.
+LEAST_H = 5.0
 #: The label holder's own model in a screening: of its columns alone, by trees of three levels until they stop helping.
 OWN_MODEL = BoostingParams(
     n_estimators=200, max_depth=3, learning_rate=0.1, early_stopping_rounds=10, validation_share=0.15

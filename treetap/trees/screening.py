@@ -14,6 +14,11 @@ Bins join neighbours until each has Σh ≥ 5, so that G²/H has nearly the χ²
 scores err more than they say, G² is divided by Σg²/Σh. A party's columns depend on each other as they like, hence its
 p-values come together by Cauchy's law, which bears that (Liu and Xie 2020).
 
+Where sums are shared only those of one side of a party's best cut are opened, with Σh ≥ 5 on either side. Of it a gain
+beyond the own score follows, of a χ² with one degree of freedom that is the largest of m. Whatever these have to do
+with each other, it exceeds a value with at most m times the chance of one, and noise has on average at most
+1 + 2 m b φ(b), where one exceeds b² with a chance of 1/m. There is no interval: `added_auc` is of all columns.
+
 The own score is out of fold: of each fifth of the records a model of the others', scaled by a logistic curve.
 """
 
@@ -32,14 +37,12 @@ from treetap.trees.candidates import CandidateList, Kind, Shape
 from treetap.trees.centralised import train
 from treetap.trees.loss import UNIT
 from treetap.trees.metrics import auc
-from treetap.trees.params import OWN_MODEL
+from treetap.trees.params import LEAST_H, OWN_MODEL
 
 #: Parts of the records, each scored by a model of the others.
 FOLDS = 5
 #: Fewest records of a class: each fold has to learn both.
 FEWEST_OF_CLASS = 2 * FOLDS
-#: Least Σh of bins that are joined.
-LEAST_H = 5.0
 #: How often a party of pure noise may seem to add something.
 LEVEL = 0.04
 #: Columns of a sum: g and h in fixed point, the records, and those of the good and of the bad class.
@@ -119,6 +122,24 @@ class Screened:
     p_value: float
     added_auc: tuple[float, float, float] | None
     carried_by: int
+    said: str
+
+
+@dataclass(frozen=True)
+class BestCut:
+    """The figures of a feature party's best cut, where sums are shared; nobody knows of which column it is.
+
+    Attributes:
+        cuts: how many were compared.
+        gain_beyond: nats a record, less what noise has on average at most.
+        p_value: at most, of so large a gain of any of the cuts where there is none.
+        said: the sentence.
+    """
+
+    party: str
+    cuts: int
+    gain_beyond: float
+    p_value: float
     said: str
 
 
@@ -243,6 +264,20 @@ def screened(party: str, columns: Sequence[Column], own: Own) -> Screened:
     estimate, low, high = map(_short, added)
     said = f"{party} would add some +{estimate} AUC ({low} to {high}) beyond your own model, {most}"
     return Screened(party, list(columns), p_value, added, carried, said)
+
+
+def best_cut(party: str, cuts: int, g: int, h: int, own: Own) -> BestCut:
+    """The figures of the best of so many cuts, by sums of g and h over either of its sides; 0 and 0: there is none."""
+    of_sides = np.array([h / UNIT, own.h - h / UNIT])
+    statistic, _ = _statistic(np.array([g / UNIT, own.g - g / UNIT]) - of_sides * (own.g / own.h), of_sides)
+    statistic /= own.spread
+    b = -_NORMAL.inv_cdf(0.5 / cuts)
+    gain = (statistic - 1 - 2 * cuts * b * _NORMAL.pdf(b)) / (own.good + own.bad) / 2
+    p_value = min(1.0, 2 * cuts * _NORMAL.cdf(-math.sqrt(statistic)))
+    said = f"{party}: nothing found beyond your own model by one cut"
+    if p_value <= LEVEL and gain > 0:
+        said = f"{party} adds to your own model: its best cut alone gains {1000 * gain:.2f} nats in 1,000 records"
+    return BestCut(party, cuts, gain, p_value, said)
 
 
 def added_auc(own: Own, gain: float, error: float) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -27,7 +27,10 @@ from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.screening import (
     FEWEST_OF_CLASS,
+    BestCut,
     Own,
+    Screened,
+    best_cut,
     cells_of,
     column_of,
     own_of,
@@ -49,6 +52,7 @@ class Screening(Rule):
         super().__init__(part)
         self._own: Own | None = None
         self._cells: dict[str, Any] = {}
+        self._cuts: Mapping[str, Sequence[int]] = {}
 
     def selected(self, data: LabelledTable) -> None:
         """Take the labels; `DataError` where a fold would not learn both classes."""
@@ -72,14 +76,19 @@ class Screening(Rule):
     def values(self, summed: Summed) -> Summed:
         values = values_of(self._scores, self._labels)
         self._own = own_of(self._scores, values)
+        if self.part.choice is not None:  # nobody counts classes
+            return replace(summed, values=values[:, :_WIDTH])
         return replace(summed, values=values, width=_WIDTH)
 
     async def opened(self, growing: GrowingTree, taken: Mapping[str, Ints]) -> bool:
-        """Make bins of the sums at the root, column by column.
+        """Make bins of the sums at the root, column by column; where sums are shared open a side of each best cut.
 
         Raises:
             Malformed: a party says of its columns what does not fit its sums, or no records have them.
         """
+        if self.part.choice is not None:
+            self._cuts = await self.part.choice.best_sides(growing, taken)
+            return True
         for number, party in enumerate(self.part.spec.feature_parties, start=1):
             shapes, names = await self._columns_of(party, taken[party].shape[1])
             order = np.arange(taken[party].shape[1])
@@ -94,13 +103,16 @@ class Screening(Rule):
         return True
 
     def kept(self) -> Line:
-        return {SCREEN: {"own": asdict(self._own) if self._own else {}, "cells": self._cells}}
+        return {SCREEN: {"own": asdict(self._own) if self._own else {}, "cells": self._cells, "cuts": self._cuts}}
 
     async def publish(self, draft: Draft) -> None:
         """Write the report of what is stored; the job has no metrics, and nothing to go on from."""
         stored = draft.entries[SCREEN]
         own = Own(**stored["own"])
-        parties = [
+        parties: list[Screened | BestCut] = [
+            best_cut(party, cuts, g, h, own) for party, (cuts, g, h) in stored["cuts"].items()
+        ]
+        parties += [
             screened(
                 party,
                 [

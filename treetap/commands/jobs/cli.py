@@ -72,8 +72,9 @@ def screen(
     The first line runs a screening: of the job's file count parties, table, alignment, join, scheme, privacy, max_bin,
     missing and seed. Its report stays at the label holder, in the folder models/JOB of its state, from which the second
     line prints it: information value, gain and redundancy by column, and with --json weights of evidence by bin. Every
-    feature party's policy must send COLUMN_BINS to the label holder; by default none does. A screening counts as an
-    attempt at a training (jobs_per_day).
+    feature party's policy must send COLUMN_BINS to the label holder; by default none does. With privacy = "private" the
+    report has the gain of each party's best cut alone, and no column. A screening counts as an attempt at a training
+    (jobs_per_day).
     """
     if file.is_dir():
         _print_report(file, as_json=as_json)
@@ -156,23 +157,41 @@ def _print_report(folder: Path, *, as_json: bool) -> None:
         print_json(report)
         return
     own, parties = report["own"], report["parties"]
-    headers = ("party", "column", "IV", "gain alone", "beyond", "redundancy", "missing", "p")
-    terminal.print_table(
-        headers, (_figures(party["party"], column) for party in parties for column in party["columns"])
-    )
+    shared = any("cuts" in party for party in parties)
+    if shared:
+        terminal.print_table(("party", "cuts", "gain of the best one beyond", "p"), map(_of_best_cut, parties))
+    else:
+        headers = ("party", "column", "IV", "gain alone", "beyond", "redundancy", "missing", "p")
+        terminal.print_table(
+            headers, (_figures(party["party"], column) for party in parties for column in party["columns"])
+        )
     terminal.out.print(
         f"your own score: AUC {own['auc']:.3f} out of fold, {own['good']} good and {own['bad']} bad records"
     )
     for party in parties:
         terminal.out.print(terminal.text(party["said"]), soft_wrap=True)
     terminal.out.print("gains: nats of log loss in 1,000 records, less what noise gains; p: of so much by chance")
+    if shared:
+        terminal.out.print(_NOT_OPENED, soft_wrap=True)
     for party in parties:
-        bins = sum(len(column["bins"]) for column in party["columns"])
-        told = f"you know how many records of each class are in {bins} bins of {len(party['columns'])} columns"
+        told = "you know the sums of g and h on a side of its best cut, not of which column nor of which records"
+        if not shared:
+            bins = sum(len(column["bins"]) for column in party["columns"])
+            told = f"you know how many records of each class are in {bins} bins of {len(party['columns'])} columns"
         terminal.out.print(
             terminal.text(f"told: of {party['party']}, {told}; {party['party']} knows which records are common"),
             soft_wrap=True,
         )
+
+
+#: What a screening of privacy = "private" does not have.
+_NOT_OPENED = (
+    "sums are shared: no IV, WOE or redundancy, nor an interval of AUC; for these screen with privacy = 'withheld'"
+)
+
+
+def _of_best_cut(party: dict[str, Any]) -> tuple[str, ...]:
+    return party["party"], str(party["cuts"]), f"{1000 * party['gain_beyond']:.2f}", f"{party['p_value']:.2g}"
 
 
 def _figures(party: str, column: dict[str, Any]) -> tuple[str, ...]:

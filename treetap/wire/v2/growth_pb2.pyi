@@ -991,7 +991,8 @@ Global___ChampionShare: typing_extensions.TypeAlias = ChampionShare
 @typing.final
 class WinnerShares(google.protobuf.message.Message):
     """Owner of a split to label holder, where sums are shared: its shares of the score of each node that it divides, in the
-    order of nodes. The label holder compares the score with that of the left records.
+    order of nodes. The label holder compares the score with that of the left records. In a screening: of each feature
+    party its share of the score of its best candidate, from which the sums on the sides of that follow.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
