@@ -102,6 +102,7 @@ def by_left_sets(opened: OpenedSums, truth: TrueColumns) -> list[float]:
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(1800)
 @pytest.mark.second_tier
 @pytest.mark.skipif("TREETAP_DATA" not in os.environ, reason="needs TREETAP_DATA, the public tables")
 @pytest.mark.parametrize("name", ["breast_cancer", "diabetes", "credit", "obesity"])
