@@ -1,6 +1,7 @@
 """A label holder's attack on the columns of one feature party, by the sums that it opened in a training of trees.
 
-1. Link candidates of all trees, and put those of one column in order (`linking`).
+1. Link candidates of all trees, and put those of one column in order (`sketches`). Where parties' columns go round, a
+   tree has one column's alone, and those of other columns are not linked.
 2. Read cells that follow exactly, from left sets and from differences of few records (`propagation`).
 3. Estimate the others by least squares over all equations (`least_squares`).
 
@@ -40,12 +41,13 @@ from treetap.attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from treetap.attacks.sums.sketches import PartySums, chains, linked_places, sums_of
+from treetap.attacks.sums.sketches import COMPARED, PartySums, chains, linked_in_turns, linked_places, sums_of
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
 from treetap.privacy.column_privacy import ColumnPrivacy, largest_guess
 from treetap.trees.noised_sums import SumNoise
+from treetap.trees.params import BoostingParams
 from treetap.trees.placed_cells import steps_to
 
 Say = Callable[[str], None]
@@ -162,7 +164,13 @@ def read_columns(evidence: SumsEvidence) -> ColumnFigures:
         return figures.model_copy(update=read | {"seconds": time.process_time() - begun})
     say("links between trees")
 
+    in_turn = isinstance(params, BoostingParams) and params.cycle
+    # of more columns than trees the turn's is that of the number of the turn
+    turns = [int(params.columns(it.index, evidence.party, it.index + 1)[0]) for it in trees] if in_turn else []
+
     def linked() -> Ints:
+        if turns:
+            return linked_in_turns(trees, turns, settings.most_candidates)
         sampled = params.colsample_bytree < 1
         return linked_places(trees, sampled=sampled, most=settings.most_candidates)
 
@@ -170,7 +178,7 @@ def read_columns(evidence: SumsEvidence) -> ColumnFigures:
         places = evidence.kept.array("places", linked)
     except BadInput as fault:
         return figures.model_copy(update={"reasons": {"sums": str(fault)}})
-    own = Linked(trees, places, chains(trees, places))
+    own = Linked(trees, places, chains(trees, places, len(turns) or COMPARED))
     named = truth.named(own)
     by_differences, together, contradictions = claims_of(own, "own", evidence, passes)
     best = best_column(together.positions, named, columns, settings.pictured)

@@ -220,6 +220,44 @@ Product = Callable[[int, int], Floats]
 _RIDGE = 1e-9
 
 
+def turns_of_columns(trees: Sequence[PartySums], turns: Sequence[int]) -> list[list[int]]:
+    """The trees of each column, by number, of a party that offers its columns one by one: its t-th turn is `turns`' t.
+
+    The left set that won a tree is known, and so are its sums over what a later tree sums, which a candidate there has
+    if it is of the same column. Columns go round by the shortest distance at which most trees show this; where none
+    does, each tree has a column of its own.
+    """
+    shown: dict[int, list[bool]] = {}
+    for one, (earlier, begun) in enumerate(zip(trees, turns, strict=True)):
+        for split in () if earlier.by_category else earlier.won:
+            for later, turn in zip(trees[one + 1 :], turns[one + 1 :], strict=True):
+                left = later.values[split.left].sum(axis=0)
+                both = np.stack([left, later.totals[0] - left])  # of a mirrored candidate the others go left
+                again = (later.lefts[0][:, None] == both).all(axis=2).any()
+                shown.setdefault(turn - begun, []).append(bool(again))
+    period = min((gap for gap, same in shown.items() if 2 * sum(same) > len(same)), default=max(turns, default=0) + 1)
+    columns: dict[int, list[int]] = {}
+    for number, turn in enumerate(turns):
+        columns.setdefault(turn % period, []).append(number)
+    return list(columns.values())
+
+
+def linked_in_turns(trees: Sequence[PartySums], turns: Sequence[int], most: int) -> Ints:
+    """`linked_places` of trees of one column each, whose candidates are linked to those of the same column alone."""
+    groups, every = turns_of_columns(trees, turns), list[Ints]()
+    for numbers in groups:
+        places = linked_places([trees[number] for number in numbers], sampled=False, most=most)
+        every.append(np.full((len(trees), places.shape[1]), -1, dtype=np.int64))
+        every[-1][numbers] = places
+    _check_few(sum(part.shape[1] for part in every), most)
+    return np.concatenate(every, axis=1)
+
+
+def _check_few(candidates: int, most: int) -> None:
+    if candidates > most:
+        raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
+
+
 def linked_places(trees: Sequence[PartySums], *, sampled: bool, most: int) -> Ints:
     """Candidates of all trees under common numbers.
 
@@ -241,8 +279,7 @@ def linked_places(trees: Sequence[PartySums], *, sampled: bool, most: int) -> In
         fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
         rows.append(np.concatenate([taken, fresh]))
         count += len(fresh)
-        if count > most:
-            raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
+        _check_few(count, most)
     return _padded(rows, count)
 
 
@@ -293,16 +330,16 @@ def _distance(before: Sequence[int], number: int, sums: Sequence[Floats], tree: 
     return np.asarray(np.maximum(square, 0.0) / (max(len(rest), 1) * spread[None]))
 
 
-def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:
+def chains(trees: Sequence[PartySums], places: Ints, compared_trees: int = COMPARED) -> list[Ints]:
     """Candidates in chains of nested left sets, each from the smallest set, by the least total difference.
 
-    Sets are compared in every group of records of the first trees: a nested one has there no more records, and sums
-    that the records in between can have.
+    Sets are compared in every group of records of the first `compared_trees`: a nested one has there no more records,
+    and sums that the records in between can have.
     """
     count = places.shape[1]
     nested, more = np.ones((count, count), dtype=bool), np.full((count, count), -np.inf)
     compared = np.zeros((count, count), dtype=bool)
-    for tree, row in list(zip(trees, places, strict=True))[:COMPARED]:
+    for tree, row in list(zip(trees, places, strict=True))[:compared_trees]:
         there = np.flatnonzero(row >= 0)
         block = np.ix_(there, there)
         sums = tree.lefts[:, row[there]].astype(np.float64)

@@ -405,15 +405,13 @@ class JointModel:
 
 
 def table_of_model(manifest: Mapping[str, Any], config: TableConfig, *, with_label: bool = False) -> Table:
-    """A table with the columns of a party's model, encoded as in its training; without weights.
+    """A table with the columns of a party's model, encoded as in its training; weights come with labels.
 
     Raises:
         DataError: a column is not there, or all its values are unlike the training's.
     """
-    label = config.label if with_label else None
-    wanted = config.model_copy(
-        update={"columns": manifest["source_columns"], "encode": None, "label": label, "weight": None}
-    )
+    labelled = {} if with_label else {"label": None, "weight": None}
+    wanted = config.model_copy(update={"columns": manifest["source_columns"], "encode": None, **labelled})
     categories = {name: Category.from_dict(content) for name, content in manifest["categories"].items()}
     given = {"missing": manifest["missing"], "categories": categories, "empty": manifest["empty_columns"]}
     read = read_table(wanted, with_label=with_label, **given)

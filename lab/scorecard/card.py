@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from treetap.arrays import Bools, Floats, Ints
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import BadInput
 
 #: Kinds of cells: an interval of numbers, a category or a place of another party's, missing ones, all other categories.
@@ -40,7 +40,9 @@ class Column:
     """A column's cells, and its bins: `groups` of cells, by their places, that have the same `points` (bins,).
 
     `lefts`: (cells, handles), which cells go left at the splits with these `handles`. `records`, `bad`: how many of a
-    table each bin has (bins,); empty where they are not known. `shown`: a bound as text.
+    table each bin has (bins,); empty where they are not known. `weights`: (2, bins) of all records and of the bad ones,
+    where records have weights. `told`: (bins,) bad rates that the label holder has told; NaN: none. `shown`: a bound as
+    text.
     """
 
     party: str
@@ -52,6 +54,8 @@ class Column:
     points: Floats = field(default_factory=lambda: np.zeros(0))
     records: Ints = field(default_factory=lambda: _NONE)
     bad: Ints = field(default_factory=lambda: _NONE)
+    weights: Floats | None = None
+    told: Floats | None = None
     shown: Callable[[float], str] = "{:.6g}".format
 
     def with_points(self, sides: Mapping[int, tuple[float, float]]) -> Column:
@@ -91,11 +95,16 @@ class Column:
         bins = {cell: place for place, group in enumerate(self.groups) for cell in group}
         return np.array([bins[cell] for cell in range(len(self.cells))], dtype=np.int64)[cells]
 
-    def counted(self, cells: Ints, bad: Bools) -> Column:
-        """With the records of each bin, by their cells (n,), and the `bad` (n,) of these; none are known if empty."""
+    def counted(self, cells: Ints, bad: Bools, weights: Floats | None = None) -> Column:
+        """With the records of each bin, by their cells (n,), and the `bad` (n,) of these; none are known if empty.
+
+        `weights`: (n,) of the records, if they have any.
+        """
         bins, count = self.bin_of(cells), len(self.groups)
         among = np.bincount(bins[bad], minlength=count) if len(bad) else _NONE
-        return replace(self, records=np.bincount(bins, minlength=count), bad=among)
+        if weights is not None:
+            weights = np.stack([np.bincount(bins, it, minlength=count) for it in (weights, weights * bad)])
+        return replace(self, records=np.bincount(bins, minlength=count), bad=among, weights=weights)
 
     def filled(self) -> Column:
         """The same; `BadInput` if a bin has no record that is not of missing values or unknown categories alone."""
@@ -112,16 +121,36 @@ class Column:
         """The reasons of scores: the points (bins,) that a record of a bin lacks of the best one's."""
         return np.asarray(self.points.max() - self.points)
 
+    def rates(self) -> list[float | None]:
+        """The bad rate of each bin, of weights if records have any; None of a bin without records, and if not told."""
+        every, bad = (self.records, self.bad) if self.weights is None else self.weights
+        with np.errstate(invalid="ignore"):
+            rates = bad / every if len(self.bad) else self.told
+        return [] if rates is None else [None if math.isnan(it) else it for it in rates.tolist()]
+
+    def rates_of(self, least: int) -> list[float | None]:
+        """The same in thousandths, of bins with at least as many records of each class."""
+        fewest = np.minimum(self.bad, self.records - self.bad).tolist()
+        return [
+            None if rate is None or few < least else round(rate, 3)
+            for rate, few in zip(self.rates(), fewest, strict=True)
+        ]
+
     def rows(self) -> list[dict[str, Any]]:
         """What is known of each bin, as JSON types; points are whole. `woe`: ln(good / bad) beside that of all bins."""
         rows: list[dict[str, Any]] = [{"party": self.party, "column": self.name, "bin": it} for it in self.texts()]
         for name, values in (("points", self.points), ("lost", self.lost), ("records", self.records)):
             if len(values) and not np.isnan(values).any():
                 rows = [{**row, name: int(value)} for row, value in zip(rows, values, strict=True)]
-        for row, bad in zip(rows, self.bad.tolist(), strict=False):
-            records, odds = row["records"], (self.records.sum() - self.bad.sum()) / self.bad.sum()
-            row["bad_rate"] = bad / records if records else None
-            row["woe"] = math.log((records - bad) / bad / odds) if 0 < bad < records else None
+        every, bad = (self.records, self.bad) if self.weights is None else self.weights
+        for place, rate in enumerate(self.rates()):
+            row = rows[place]
+            if self.weights is not None:
+                row["weight"] = float(every[place])
+            row["bad_rate"] = rate
+            if len(self.bad):
+                known, odds = rate is not None and 0 < rate < 1, (every.sum() - bad.sum()) / bad.sum()
+                row["woe"] = math.log((every[place] - bad[place]) / bad[place] / odds) if known else None
         return rows
 
     def ranges(self, group: Sequence[int]) -> list[tuple[float, float]]:
@@ -172,12 +201,12 @@ class Column:
         first, last = sorted((one, other))
         groups, both = list(self.groups), [first, last]
         groups[first] = tuple(sorted((*groups[first], *groups.pop(last))))
-        weights = self.records[both] + (not self.records[both].any())
-        points, records, bad = self.points.copy(), self.records.copy(), self.bad.copy()
-        points[first], records[first] = np.average(points[both], weights=weights), records[both].sum()
-        bad[first] = bad[both].sum()
-        kept = np.arange(len(points)) != last
-        return replace(self, groups=tuple(groups), points=points[kept], records=records[kept], bad=bad[kept])
+        shares = self.records[both] + (not self.records[both].any())
+        points = np.delete(self.points, last)
+        points[first] = np.average(self.points[both], weights=shares)
+        records, bad = _joined(self.records, first, last), _joined(self.bad, first, last)
+        weights = self.weights if self.weights is None else _joined(self.weights, first, last)
+        return replace(self, groups=tuple(groups), points=points, records=records, bad=bad, weights=weights)
 
     def _pooled(self, sign: int) -> Column:
         """With points that rise (1) or fall (−1) over the bins that have an order."""
@@ -188,6 +217,13 @@ class Column:
         """How far other bins are from these in points, squared, over all records."""
         firsts = np.array([group[0] for group in self.groups], dtype=np.int64)
         return float(self.records @ (pooled.points[pooled.bin_of(firsts)] - self.points) ** 2)
+
+
+def _joined(values: Array, first: int, last: int) -> Any:
+    """Values (…, bins) in which the bin `last` was added to `first`."""
+    made = np.delete(values, last, axis=-1)
+    made[..., first] += values[..., last]
+    return made
 
 
 @dataclass(frozen=True)

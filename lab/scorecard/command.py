@@ -22,7 +22,7 @@ from treetap.errors import BadInput, cannot
 from treetap.lab.experiment.joint_model import table_of_model
 from treetap.lab.experiment.xgboost_export import trained_table
 from treetap.lab.scorecard.card import Card
-from treetap.lab.scorecard.exports import exported
+from treetap.lab.scorecard.exports import exported, reasons
 from treetap.lab.scorecard.options import CardOptions, Frame, StabilityOptions
 from treetap.lab.scorecard.parts import BINS_SEED, Part, Records, hand, read_records, send_points
 from treetap.models.durable import write_whole
@@ -39,25 +39,29 @@ def scorecard(name: str, config: Path | None, asked: CardOptions, frame: Frame, 
         part = Part.open(folder)
     part.check_additive()
     asked.check(part.party, config, holds_labels=part.holds_labels)
-    classes = part.manifest.get("classes") or [""]
-    if asked.bad not in (None, *classes):
-        raise BadInput(f"--bad {asked.bad}: the model's classes are {', '.join(classes)}: name one of them")
-    bad, table = asked.bad or classes[-1], trained_table(config, asked.table)
-    records = None if table is None else read_records(part, table, bad, asked.explained)
-    exact = part.card(frame, classes.index(bad), asked.bins or ()) if part.holds_labels else part.told(asked.points)
+    classes = part.two_classes(asked.good, asked.bad) if part.holds_labels else ("", "")
+    table = trained_table(config, asked.table)
+    records = None if table is None else read_records(part, table, classes, asked.explained)
+    exact = part.card(frame, *classes, asked.bins or ()) if part.holds_labels else part.told(asked.points)
     card = exact if records is None else _counted(exact, part, records, asked)
     whole = card.whole() if part.holds_labels else card
     content = {"model": part.manifest["job"], "party": part.party, "role": part.manifest["role"]}
     content["bins"] = [row for column in whole.columns for row in column.rows()]
     if part.holds_labels:
         cuts = [{"score": cut, "bad_by_frame": frame.bad(cut)} for cut in asked.cut_off or ()]
-        content |= {"frame": vars(frame), "base": int(whole.base), "cut_offs": cuts}
-    if records is not None and part.holds_labels and (cells := records.cells(part, exact)):
+        of = dict(zip(("good", "bad"), classes, strict=True))
+        content |= {"frame": vars(frame), "classes": of, "base": int(whole.base), "cut_offs": cuts}
+    cells = [] if records is None else records.cells(part, exact)
+    if records is not None and part.holds_labels and cells:
         _measure(content, records, cells, [exact, card, whole])
     if asked.send_bins is not None:
         hand(asked.send_bins, BINS_SEED, part, part.manifest["label_holder"], part.bins_to_hand())
     if asked.send_points is not None and config is not None:
-        send_points(asked.send_points, part, whole, read(config), asked.bins or ())
+        least = asked.min_records if asked.send_rates else None
+        send_points(asked.send_points, part, whole, read(config), asked.bins or (), least)
+    if asked.reasons is not None and records is not None and cells:
+        with cannot("be written", asked.reasons):
+            write_whole(asked.reasons, reasons(whole, records.table.ids.array.to_pylist(), cells).encode())
     for path in asked.out or ():
         with cannot("be written", path):
             write_whole(path, exported(whole, part.party, path.suffix[1:]).encode())
@@ -70,7 +74,9 @@ def scorecard(name: str, config: Path | None, asked: CardOptions, frame: Frame, 
 def _counted(card: Card, part: Part, records: Records, asked: CardOptions) -> Card:
     """The card with records in the bins of those columns that the records tell, merged on wish."""
     cells, least = records.cells(part, card), asked.min_share * len(records.table.ids)
-    columns = [column.counted(at, records.bad) for column, at in zip(card.columns, cells, strict=False)]
+    columns = [
+        column.counted(at, records.bad, records.weights) for column, at in zip(card.columns, cells, strict=False)
+    ]
     if part.holds_labels:
         columns = [column.merged(least, asked.min_records, monotonic=asked.monotonic) for column in columns]
     return Card(card.base, (*(column.filled() for column in columns), *card.columns[len(columns) :]))
@@ -81,14 +87,16 @@ def _measure(content: dict[str, Any], records: Records, cells: Sequence[Ints], c
 
     All are of the columns whose bins the records tell, `of`: without an explained prediction of the own ones alone.
     """
-    bad = records.bad
+    bad, weights = records.bad, records.weights
     scores = [Card(card.base, card.columns[: len(cells)]).scores(cells) for card in cards]  # own columns come first
     whole = len(cells) == len(cards[0].columns)
-    told = {"of": "all columns" if whole else "own columns", "records": len(bad), "bad": int(bad.sum())}
-    content["measured"] = told | dict(zip(AUCS, (auc(score, ~bad) for score in scores), strict=True))
+    told: dict[str, Any] = {"of": "all columns" if whole else "own columns", "records": len(bad), "bad": int(bad.sum())}
+    told |= {} if weights is None else {"weight": float(weights.sum())}
+    content["measured"] = told | dict(zip(AUCS, (auc(score, ~bad, weights) for score in scores), strict=True))
     for row in content["cut_offs"] if whole else ():
         taken = scores[-1] >= row["score"]
-        row |= {"accepted": float(taken.mean()), "bad_rate": float(bad[taken].mean()) if taken.any() else None}
+        rate = np.average(bad[taken], weights=None if weights is None else weights[taken]) if taken.any() else None
+        row |= {"accepted": float(np.average(taken, weights=weights)), "bad_rate": rate}
 
 
 #: AUC of the model's points, of those of merged bins, and of whole points.
@@ -103,17 +111,19 @@ def _print(content: dict[str, Any]) -> None:
         (it.replace("_", " ") for it in heads), ([_shown(row.get(it)) for it in heads] for row in rows)
     )
     if frame := content.get("frame"):
+        good, bad = content["classes"].values()
         said.append(
-            f"a score is {content['base']} and the points of a bin of each column; at {frame['base_points']:g} good to "
-            f"bad is {frame['odds']:g} to 1, and {frame['pdo']:g} points double it"
+            f"a score is {content['base']} and the points of a bin of each column; at {frame['base_points']:g} good "
+            f"({good}) to bad ({bad}) is {frame['odds']:g} to 1, and {frame['pdo']:g} points double it"
         )
     for cut in content.get("cut_offs", ()):
         said.append(", ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in cut.items()))
     if figures := content.get("measured"):
         first, merged, whole = (figures[name] for name in AUCS)
+        weigh = f" that weigh {figures['weight']:.6g}" if "weight" in figures else ""
         said.append(
-            f"AUC of {figures['of']} on {figures['records']} records, {figures['bad']} of them bad: {first:.4f}; bins "
-            f"as merged lose {first - merged:.4f}, whole points {merged - whole:.4f}"
+            f"AUC of {figures['of']} on {figures['records']} records{weigh}, {figures['bad']} of them bad: "
+            f"{first:.4f}; bins as merged lose {first - merged:.4f}, whole points {merged - whole:.4f}"
         )
     for line in said:
         terminal.out.print(terminal.text(line), soft_wrap=True)
@@ -142,7 +152,11 @@ def stability(name: str, config: Path | None, asked: StabilityOptions, frame: Fr
     values = [table_of_model(part.manifest, table).features for table in tables if table is not None]
     if part.holds_labels and asked.points is not None:
         raise BadInput(f"--points is not for {part.party}, which has the labels of this model: leave it out")
-    card = part.card(frame, 1, ()).of(part.party) if part.holds_labels else part.told(asked.points)
+    card = (
+        part.card(frame, *part.two_classes(None, None), ()).of(part.party)
+        if part.holds_labels
+        else part.told(asked.points)
+    )
     for column in card.columns if values else ():
         feature, count = part.manifest["columns"].index(column.name), len(column.groups)
         bins = (column.bin_of(column.places(of[:, feature])) for of in values)

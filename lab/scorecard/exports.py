@@ -9,11 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from treetap.arrays import Ints
 from treetap.lab.scorecard.card import MISSING, OTHER, Card, Column
 from treetap.version import package_version
 
@@ -36,6 +39,27 @@ def exported(card: Card, party: str, form: str) -> str:
     ]
     said = {"says": SAYS.format(party=party), "version": package_version(), "base": int(card.base)}
     return _templates().get_template(f"card.{form}.j2").render(columns=columns, **said)
+
+
+#: Most reasons of a record, in files of records and in PMML.
+REASONS = 4
+
+
+def reasons(card: Card, ids: Sequence[object], cells: Sequence[Ints]) -> str:
+    """CSV of records with their scores and the columns whose bins lose most points against their best one.
+
+    `cells`: of each record (n,) in the first columns of a card with whole points; the score is of these columns.
+    """
+    told = Card(card.base, card.columns[: len(cells)])
+    lost = np.stack([column.lost[column.bin_of(at)] for column, at in zip(told.columns, cells, strict=True)])
+    names = [f"{column.party} {column.name}" for column in told.columns]
+    text, heads = io.StringIO(), [f"{of} {rank}" for rank in range(1, REASONS + 1) for of in ("reason", "lost")]
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["id", "score", *heads])
+    for name, score, points in zip(ids, told.scores(cells).tolist(), lost.T, strict=True):
+        most = [at for at in np.argsort(-points, kind="stable")[:REASONS] if points[at] > 0]
+        rows.writerow([name, int(score), *(it for at in most for it in (names[at], int(points[at])))])
+    return text.getvalue()
 
 
 def _bins(column: Column) -> list[dict[str, Any]]:

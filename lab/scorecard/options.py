@@ -61,11 +61,18 @@ class CardOptions:
         None, f"{HOLDER}write PARTY.points.json into this folder for each --bins, if the policy permits."
     )
     points: Path | None = option(None, f"{PARTNER}the points of its own bins, which the label holder has written.")
-    bad: str | None = option(None, f"{HOLDER}the bad class; by default the second one.")
+    send_rates: bool = option(
+        False, f"{HOLDER}write the bad rates of these bins too, of those with --min-records of each class."
+    )
+    bad: str | None = option(None, f"{HOLDER}the bad class; by default the last one. Of several, each has a card.")
+    good: str | None = option(None, f"{HOLDER}the class that it is compared with; by default the first of the others.")
     cut_off: list[float] | None = option(None, f"{HOLDER}a score from which to accept; may be repeated.")
     monotonic: bool = option(False, f"{HOLDER}merge bins until points rise or fall with a column's numbers.")
     min_share: float = option(0.0, f"{HOLDER}merge bins of less than this share of the records.", min=0, max=0.5)
     min_records: int = option(0, f"{HOLDER}merge bins with fewer records of either class.", min=0)
+    reasons: Path | None = option(
+        None, "Write the score of each record of --table, and by which columns it loses most points, as .csv."
+    )
     out: list[Path] | None = option(
         None, "Write the card as .csv, or the party's own columns as .sql or .pmml; may be repeated."
     )
@@ -86,11 +93,16 @@ class CardOptions:
                 self.send_points and not (self.bins and self.explained and self.min_records >= LEAST_TOLD),
                 f"--send-points needs --bins, --explained, and --min-records of {LEAST_TOLD} or more",
             ),
+            (self.send_rates and not self.send_points, "--send-rates writes beside points: add --send-points"),
             *(
                 (path.suffix not in ENDINGS, f"--out {path}: end the file's name with {', '.join(ENDINGS)}")
                 for path in self.out or ()
             ),
-            (self.out and not (holds_labels or self.points), "--out writes points, which a partner has by --points"),
+            (
+                (self.out or self.reasons) and not (holds_labels or self.points),
+                "--out and --reasons write points, which a partner has by --points",
+            ),
+            (self.reasons and not self.table, "--reasons are of the records of a table: add --config and --table"),
             kind=BadInput,
         )
 

@@ -75,11 +75,11 @@ class Part:
         return cls(folder, party, True, manifest, [*own.values()], trees)
 
     def check_additive(self) -> None:
-        """Raise `BadInput` unless scores are sums over columns, and odds of two classes; or without a split."""
+        """Raise `BadInput` unless scores are sums over columns, and odds of classes; or without a split."""
         nodes = [split.node for split in self.own] + [split.node for tree in self.trees for split in tree.splits]
-        odds = not self.holds_labels or (self.manifest["objective"] in BINARY and not self.manifest.get("averaged"))
+        odds = not self.holds_labels or (self.manifest.get("classes") and not self.manifest.get("averaged"))
         refuse(
-            (not odds, f"{self.folder}: predicts no odds of two classes: train boosting with {BINARY[0]!r}"),
+            (not odds, f"{self.folder}: predicts no odds of classes: train boosting with {BINARY[0]!r}"),
             (not nodes, f"{self.folder}: has no split, hence no bin: train longer, or with less regularisation"),
             (max(nodes, default=1) > 1, f"{self.folder}: has trees of several levels: train with max_depth = 1"),
             kind=BadInput,
@@ -108,25 +108,48 @@ class Part:
         handles = tuple(split.handle for split in splits)
         return Column(self.party, name, (*cells, Cell(MISSING)), handles, lefts, shown=shown)
 
-    def card(self, frame: Frame, bad: int, bins: Sequence[Path]) -> Card:
+    def two_classes(self, good: str | None, bad: str | None) -> tuple[str, str]:
+        """The classes whose odds a card tells: `bad` is by default the last one, `good` the first of the others.
+
+        Raises:
+            BadInput: the model has no such class, or both are one.
+        """
+        classes = [str(it) for it in self.manifest["classes"]]
+        bad = classes[-1] if bad is None else bad
+        good = next(it for it in classes if it != bad) if good is None else good
+        for option, told in {"--bad": bad, "--good": good}.items():
+            if told not in classes or good == bad:
+                named = ", ".join(classes)
+                raise BadInput(f"{option} {told}: the model's classes are {named}: name two of them, one as bad")
+        return good, bad
+
+    def card(self, frame: Frame, good: str, bad: str, bins: Sequence[Path]) -> Card:
         """The label holder's card: its own columns, and those of others by their files of bins, else split by split.
 
-        `bad`: the number of the bad class. Raises BadInput for a file that does not fit.
+        Scores are points of the odds of `good` to `bad`, of several classes by the difference of their two scores.
+        Raises BadInput for a file that does not fit.
         """
-        sign, margin = 1 if bad else -1, float(self.manifest["base_margin"][0])
-        sides = defaultdict[str, Sides](dict)
+        classes = [str(it) for it in self.manifest["classes"]]
+        log_odds = np.zeros(len(classes))  # of bad to good, as a sum over the outputs
+        log_odds[[classes.index(good), classes.index(bad)]] = -1, 1
+        if self.manifest["objective"] in BINARY:
+            log_odds = log_odds[1:]
+        margin, sides = float(log_odds @ np.array(self.manifest["base_margin"])), defaultdict[str, Sides](dict)
         for tree in self.trees:
-            weights = {leaf.node: leaf.weights[0] for leaf in tree.leaves}
-            margin += weights.get(1, 0.0)
+            of_tree = log_odds[list(tree.outputs)]
+            if not of_tree.any():
+                continue  # it is of other classes
+            added = {leaf.node: float(of_tree @ leaf.weights) for leaf in tree.leaves}
+            margin += added.get(1, 0.0)
             for split in tree.splits:
-                gained = (-sign * frame.factor * weights[2], -sign * frame.factor * weights[3])
-                sides[split.owner][split.handle] = gained
-        columns, files = self.columns(), _tellers(bins)
+                sides[split.owner][split.handle] = (-frame.factor * added[2], -frame.factor * added[3])
+        columns, files = [it for it in self.columns() if sides[self.party].keys() & set(it.handles)], _tellers(bins)
         if strange := files.keys() - sides.keys():
-            raise BadInput(f"{files[min(strange)]}: is of {min(strange)}, who has no split in this model: leave it out")
+            party = min(strange)
+            raise BadInput(f"{files[party]}: is of {party}, who has no split in trees of these classes: leave it out")
         for party in sorted(sides.keys() - {self.party}):
             columns += self._foreign(party, sides[party], files.get(party))
-        return Card(frame.score(sign * margin), tuple(column.with_points(sides[column.party]) for column in columns))
+        return Card(frame.score(margin), tuple(column.with_points(sides[column.party]) for column in columns))
 
     def _foreign(self, party: str, sides: Sides, bins: Path | None) -> list[Column]:
         """Another party's columns: by its file of bins or, without one, each of its splits for itself."""
@@ -162,7 +185,12 @@ class Part:
         own = {handle: column for column in columns for handle in column.handles}
         with read_handed(path, POINTS_SEED, self, str(self.manifest["label_holder"])) as rows:
             columns = [
-                replace(own[row["handles"][0]], groups=tuple(map(tuple, row["bins"])), points=np.array(row["points"]))
+                replace(
+                    own[row["handles"][0]],
+                    groups=tuple(map(tuple, row["bins"])),
+                    points=np.array(row["points"]),
+                    told=np.array(row["bad_rates"], dtype=np.float64) if "bad_rates" in row else None,
+                )
                 for row in rows
             ]
             for column in columns:
@@ -212,8 +240,12 @@ def read_handed(path: Path, seed: str, part: Part, sender: str) -> Iterator[list
         raise BadInput(f"{path}: does not fit this model ({error}): have {sender} write it again") from None
 
 
-def send_points(folder: Path, part: Part, card: Card, party: PartyConfig, bins: Sequence[Path]) -> None:
+def send_points(
+    folder: Path, part: Part, card: Card, party: PartyConfig, bins: Sequence[Path], rates: int | None
+) -> None:
     """Write the whole points of its bins for each party that has told them.
+
+    `rates`: write bad rates too, in thousandths, of bins with as many records of each class; None: none.
 
     Raises:
         BadInput: the policy lets no LEAF_WEIGHT go there, or nothing may leave that was counted by labels as they are.
@@ -229,7 +261,11 @@ def send_points(folder: Path, part: Part, card: Card, party: PartyConfig, bins: 
         except Refused as refusal:
             raise BadInput(str(refusal)) from None
         told = card.of(to).columns
-        rows = [{"handles": it.handles, "bins": it.groups, "points": it.points.tolist()} for it in told]
+        rows = [
+            {"handles": it.handles, "bins": it.groups, "points": it.points.tolist()}
+            | ({} if rates is None else {"bad_rates": it.rates_of(rates)})
+            for it in told
+        ]
         hand(folder / f"{to}.points.json", POINTS_SEED, part, to, rows)
 
 
@@ -238,12 +274,14 @@ class Records:
     """Records of a table: values (n, features) of own columns, which are `bad` (n,), other parties' sides.
 
     `bad` is empty where labels are not known. `sides`: (owner, handle) → (n,), who goes left; empty if not known.
+    `weights`: (n,) of the label holder's records; None: it has none.
     """
 
     table: Table
     values: Floats
     bad: Bools
     sides: Mapping[tuple[str, int], Bools]
+    weights: Floats | None = None
 
     def cells(self, part: Part, card: Card) -> list[Ints]:
         """The cell of each record (n,) in each column, the own ones first, of which the records tell it."""
@@ -256,16 +294,14 @@ class Records:
         return made
 
 
-def read_records(part: Part, config: TableConfig, bad: str, explained: Path | None) -> Records:
+def read_records(part: Part, config: TableConfig, classes: Sequence[str], explained: Path | None) -> Records:
     """The records of a table, those of an explained prediction alone if one is given.
 
-    `bad`: the bad class, at the label holder. Raises BadInput, DataError for what does not fit.
+    `classes`: the good and the bad one, at the label holder, whose records alone count. Raises BadInput, DataError for
+    what does not fit.
     """
-    table, bads, sides = (
-        table_of_model(part.manifest, config, with_label=part.holds_labels),
-        np.zeros(0, dtype=bool),
-        {},
-    )
+    table = table_of_model(part.manifest, config, with_label=part.holds_labels)
+    bads, sides = np.zeros(0, dtype=bool), dict[tuple[str, int], Bools]()
     if explained is not None:
         source = TableConfig(path=explained, id=config.id, normalise=config.normalise)
         predicted = read_table(source, with_label=False, missing=None)
@@ -274,10 +310,13 @@ def read_records(part: Part, config: TableConfig, bad: str, explained: Path | No
             raise BadInput(f"{explained}: has no record, or one that {table.path} lacks: name the table of it")
         table, sides = table.take(places), _sides_in(explained, part, predicted.rows)
     if part.holds_labels:
-        bads = read_classes(table, str(config.label), part.manifest["classes"]).named() == bad
+        labels = np.array(read_classes(table, str(config.label), part.manifest["classes"]).named(), dtype=object)
+        of_both = np.flatnonzero(np.isin(labels, classes))
+        bads, table = labels[of_both] == classes[1], table.take(of_both)
+        sides = {split: left[of_both] for split, left in sides.items()}
         if bads.all() or not bads.any():
             raise DataError(f"{table.path}: column {config.label!r}: all records have one class, and bins no odds")
-    return Records(table, table.features, bads, sides)
+    return Records(table, table.features, bads, sides, table.weights)
 
 
 def _sides_in(path: Path, part: Part, rows: Ints) -> dict[tuple[str, int], Bools]:

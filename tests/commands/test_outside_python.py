@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from html import unescape
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 RENDERED = "import sys; from tools.renderers.demo import main; sys.exit(main())"
 #: Symbol of a setting in a picture → its key.
 KEYS = {"ξ": "xi", "ε": "epsilon", "trees": "trees"}
+#: Before settings that every party knows.
+OF_JOB = "settings of the job "
 LABELS = {
     **{"no defence": "none", "Reduced-Leakage": "reduced_leakage", "ID-LMID": "id_lmid", "label DP": "label_dp"},
     **{"label DP + refit": "label_dp + refit", "Grafting-LDP": "grafting", "Grafting-LDP + refit": "grafting + refit"},
@@ -184,12 +187,16 @@ def _frontier(kept: str) -> FrontierDocument:
     assert before is not None
     assert alone is not None
     known = float(before[1])
-    mark = r"<title>([^<:]+?) ?(?:(ξ|ε|trees) (NUM))?: AUC (NUM) ± (NUM), labels guessed (NUM) ± (NUM)</title>"
+    mark = r"<title>([^<:]+?) ?(?:(ξ|ε|trees) (NUM))?: AUC (NUM)(?: ± (NUM))?, labels guessed (NUM) ± (NUM)</title>"
     points = []
     for label, symbol, value, *figures in re.findall(mark.replace("NUM", r"[\d.]+"), unescape(kept)):
-        auc, auc_sd, guessed, guessed_sd = map(float, figures)
+        auc, auc_sd, guessed, guessed_sd = (float(it) if it else None for it in figures)
+        assert guessed is not None
+        of_job = dict(it.split(" ") for it in label.removeprefix(OF_JOB).split(", ")) if OF_JOB in label else {}
+        settings: dict[str, Any] = {key: int(it) if it.isdigit() else it for key, it in of_job.items()}
+        settings |= {KEYS[symbol]: float(value)} if symbol else {}
         points.append(
-            point(LABELS[label], {KEYS[symbol]: float(value)} if symbol else {}, auc, guessed, before=known).model_copy(
+            point("job" if of_job else LABELS[label], settings, auc, guessed, before=known).model_copy(
                 update={
                     "auc": Measured(mean=auc, sd=auc_sd),
                     "added": Measured(mean=guessed - known, sd=guessed_sd),
@@ -218,6 +225,7 @@ def test_the_picture_of_a_frontier_is_what_is_drawn() -> None:
     kept = (DOCS / "frontier.svg").read_text(encoding="utf-8")
     document = _frontier(kept)
     assert len(document.points) > 10
+    assert any(it.settings.get("model") == "additive" for it in document.points)
     drawn = picture(document)
     assert set(texts(drawn)) == set(texts(kept))
     other = picture(document.model_copy(update={"protocol": "forest"}))

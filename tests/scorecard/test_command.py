@@ -126,10 +126,11 @@ def test_scores_are_those_of_predictions(
     _bins(ask, tmp_path, *parties)
     part = Part.open(trained / BANK / "state" / "models" / "job")
     frame = Frame(base_points=500.0, odds=20.0, pdo=30.0)
-    card = part.card(frame, bad, [tmp_path / f"{party}.json" for party in parties])
+    classes = part.two_classes(None, str(bad))
+    card = part.card(frame, *classes, [tmp_path / f"{party}.json" for party in parties])
     table = trained_table(trained / f"{BANK}.toml", "train")
     assert table is not None
-    records = read_records(part, table, str(bad), trained / "interactive.explained.parquet")
+    records = read_records(part, table, classes, trained / "interactive.explained.parquet")
     assert {column.party for column in card.columns} == set(PARTIES)
     predicted = pq.read_table(trained / "interactive.parquet").sort_by("id")
     order = np.argsort(records.table.ids.array.to_pylist())
@@ -199,12 +200,14 @@ def _card(ask: Ask, trained: Path, folder: Path) -> dict[str, Any]:
     _told(trained, json.dumps({"LEAF_WEIGHT": [TELCO, SHOP]}))
     words = [*_bins(ask, folder, TELCO, SHOP), *MERGED, "--table", "train", "--cut-off", "400", "--json"]
     words += ["--explained", str(trained / "interactive.explained.parquet"), "--send-points", str(folder)]
+    words += ["--reasons", str(folder / f"{BANK}.reasons.csv")]
     outs = [word for form in ("csv", "sql", "pmml") for word in ("--out", str(folder / f"{BANK}.{form}"))]
     status, out, error = ask("scorecard", BANK, *words, *outs)
     assert (status, error) == (0, "")
     for party in (TELCO, SHOP):
         outs = [word for form in ("csv", "sql", "pmml") for word in ("--out", str(folder / f"{party}.{form}"))]
         points = ["--points", str(folder / f"{party}.points.json"), "--table", "train"]
+        points += ["--reasons", str(folder / f"{party}.reasons.csv")]
         status, said, error = ask("scorecard", party, *points, *outs)
         assert (status, error) == (0, ""), error
         assert "points" in said
@@ -222,6 +225,19 @@ def test_parts_add_up_to_the_whole_card(trained: Path, ask: Ask, tmp_path: Path)
     by_sql = sum(_by_sql((tmp_path / f"{party}.sql").read_text(), tables[party]) for party in PARTIES)
     by_pmml = [_by_pmml((tmp_path / f"{party}.pmml").read_text(), tables[party]) for party in PARTIES]
     np.testing.assert_array_equal(by_sql, sum(scores for scores, _ in by_pmml))
+    for party, (scores, reasons) in zip((BANK, TELCO, SHOP), by_pmml, strict=True):
+        written = sorted(csv.DictReader((tmp_path / f"{party}.reasons.csv").open()), key=lambda row: row["id"])
+        expected = by_sql if party == BANK else scores
+        assert [float(row["score"]) for row in written] == expected.tolist()
+        for row, lost in zip(written, reasons, strict=True):
+            told = {row[f"reason {rank}"]: float(row[f"lost {rank}"]) for rank in range(1, 5) if row[f"reason {rank}"]}
+            of_party = {
+                name.removeprefix(f"{party} "): points for name, points in told.items() if name.startswith(party)
+            }
+            assert of_party.items() <= {name: points for name, points in lost.items() if points}.items()
+            assert list(told.values()) == sorted(told.values(), reverse=True)
+            most = sorted((points for points in lost.values() if points), reverse=True)[:4]
+            assert party == BANK or list(told.values()) == most
     good = tables[BANK].sort_by("id")["y"].to_numpy() == 0
     pairs = by_sql[good][:, None] - by_sql[~good][None, :]
     measured = content["measured"]
@@ -313,6 +329,9 @@ WRONG: dict[str, tuple[str, str, list[str], str]] = {
     "deep": ("deep", BANK, [], "has trees of several levels: train with max_depth = 1"),
     "PDO": ("job", BANK, ["--pdo", "0"], "--pdo 0: must be a number above 0"),
     "a class": ("job", BANK, ["--bad", "maybe"], "--bad maybe: the model's classes are 0, 1"),
+    "one class as two": ("job", BANK, ["--good", "1"], "--bad 1: the model's classes are 0, 1: name two of them"),
+    "another good class": ("job", BANK, ["--good", "maybe"], "--good maybe: the model's classes are 0, 1"),
+    "rates alone": ("job", BANK, ["--table", "train", "--send-rates"], "add --send-points"),
     "no table": ("job", BANK, ["--monotonic"], "records of bins are counted and merged by a table"),
     "another table": ("job", BANK, ["--table", "trian"], "has no table 'trian'"),
     "one class": ("job", BANK, ["--table", "one"], "column 'y': all records have one class"),
@@ -320,7 +339,9 @@ WRONG: dict[str, tuple[str, str, list[str], str]] = {
     "ending": ("job", BANK, ["--out", "card.xls"], "--out card.xls: end the file's name with .csv, .sql, .pmml"),
     "holder's": ("job", TELCO, ["--cut-off", "500"], "--cut-off is not for feature-b"),
     "partner's": ("job", BANK, ["--points", "x"], "--points is not for label-holder"),
-    "no points": ("job", TELCO, ["--out", "card.sql"], "--out writes points, which a partner has by --points"),
+    "no points": ("job", TELCO, ["--out", "card.sql"], "--out and --reasons write points, which a partner has"),
+    "reasons of nothing": ("job", BANK, ["--reasons", "x.csv"], "--reasons are of the records of a table"),
+    "no reasons": ("job", TELCO, ["--table", "train", "--reasons", "x.csv"], "--out and --reasons write points"),
     "to whom": ("job", BANK, ["--table", "train", "--send-points", "."], "--send-points needs --bins, --explained"),
     "one round": ("job", BANK, ["--table", "train", "--explained", "{}/eini.explained.parquet"], "has candidates"),
     "not explained": ("job", BANK, ["--table", "train", "--explained", "{}/interactive.parquet"], "has no paths"),
@@ -347,7 +368,7 @@ def test_what_cannot_be_a_card(case: str, trained: Path, ask: Ask) -> None:
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "another model": ({"submission": "1"}, "submission is '1', not"),
     "another party": ({"to": SHOP}, f"to is '{SHOP}', not '{BANK}'"),
-    "of nobody": ({"from": "clinic"}, "is of clinic, who has no split in this model"),
+    "of nobody": ({"from": "clinic"}, "is of clinic, who has no split in trees of these classes"),
     "without columns": ({"columns": []}, "does not fit this model (it lacks splits, or has one twice)"),
     "of other content": ({"columns": [{"handles": "x"}]}, "does not fit this model"),
 }
