@@ -16,7 +16,7 @@ from tools.renderers.rendering import DOCS, stale, write
 #: Modules of which each has `rendered(docs)`: file → its text.
 NAMES = (
     *("threats", "orders", "roles", "exclusions", "register", "one_gradient", "carried_out", "commands", "keys"),
-    *("api", "watch"),
+    *("api", "watch", "paper"),
 )
 
 
