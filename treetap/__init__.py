@@ -25,6 +25,8 @@ __all__ = list(_FACE)  # names of the table above
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("treetap.version").package_version()
     if name not in _FACE:
         raise AttributeError(f"module 'treetap' has no attribute {name!r}")
     module, needed = _FACE[name]

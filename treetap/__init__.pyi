@@ -7,6 +7,8 @@ from treetap.lab.api.loopback import federation as federation
 from treetap.lab.api.models import connect as connect
 from treetap.lab.api.models import load_model as load_model
 
+__version__: str
+
 __all__ = [
     "Client",
     "FederatedClassifier",

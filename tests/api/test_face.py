@@ -15,7 +15,7 @@ from sklearn.base import clone
 import treetap
 from treetap.protocols.job_spec import DECIDES, PRIVATE
 from treetap.trees.params import BoostingParams
-from treetap.version import install
+from treetap.version import install, package_version
 
 STUB = Path(treetap.__file__).with_suffix(".pyi")
 #: What the API alone imports.
@@ -33,6 +33,7 @@ def test_names_are_there_and_have_types() -> None:
     assert named == set(treetap.__all__)
     assert set(treetap.__all__) <= set(dir(treetap))
     assert all(callable(getattr(treetap, name)) for name in treetap.__all__)
+    assert treetap.__version__ == package_version()
     with pytest.raises(AttributeError, match="no attribute 'FederatedForest'"):
         treetap.FederatedForest  # noqa: B018
 
