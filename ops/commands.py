@@ -12,7 +12,7 @@ import typer
 
 from treetap import logs
 from treetap.commands.options import Json, LogFormat, LogLevel, UntilStdinCloses, needs, print_json, reading
-from treetap.errors import BadInput
+from treetap.errors import BadInput, refuse
 from treetap.process.limits import hold_hangup
 
 if TYPE_CHECKING:
@@ -77,6 +77,15 @@ def doctor(
         Path | None,
         typer.Option(help="A party's, a coordinator's or another process's configuration file."),
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.zip", help="Write an archive for those who help: no id, cell, label, key or column."
+        ),
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="With --bundle: a log of the process. May be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the kernels.
@@ -84,11 +93,13 @@ def doctor(
     Exit status 2 if there is a fault.
 
     treetap doctor --config bank/party.toml
+    treetap doctor --config bank/party.toml --bundle support.zip --log bank.log
     """
+    refuse((bool(log) and bundle is None, "--log goes with --bundle"), kind=BadInput)
     logs.quiet_grpc()
     from treetap.ops.doctor.configuration import run
 
-    run(config, as_json=as_json)
+    run(config, bundle, log or (), as_json=as_json)
 
 
 def forget(

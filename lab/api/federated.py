@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from treetap.lab.api.insights import Insights
 from treetap.lab.api.loopback import Loopback
 from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
+from treetap.models.store import MANIFEST
 from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.job_spec import PRIVATE, PUBLISHED, SHARED
 from treetap.protocols.prediction import predicting
@@ -202,13 +204,15 @@ class FederatedEstimator(Insights):
             yield Served(f"http://{address}", {NAME_KEY: running.client}, list(data.rows.ids))
 
     @checked()
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the shards of all parties below a folder, which `treetap.load_model` reads.
 
         Parameters
         ----------
         folder : path
             A folder that is empty, or not there yet.
+        overwrite : bool, default=False
+            Replace the model that an earlier `save` has written there.
 
         Returns
         -------
@@ -218,15 +222,23 @@ class FederatedEstimator(Insights):
         Raises
         ------
         ValueError
-            The folder holds something.
+            The folder holds something, or with `overwrite` something else than a saved model.
         """
         place, shards = Path(folder), self._model.shards
         with cannot("be written", place, InvalidInput, more="; name another folder"):
-            if place.exists() and any(place.iterdir()):
-                raise InvalidInput(f"{place}: is not empty; name another folder")
-            write_shards(shards, place)
+            if there := place.exists() and any(place.iterdir()):
+                if not overwrite:
+                    raise InvalidInput(f"{place}: is not empty; name another folder, or overwrite=True")
+                if any(not (part / MANIFEST).is_file() for part in place.iterdir() if part.name != CLASSES):
+                    raise InvalidInput(f"{place}: has more than a saved model; name another folder")
+            draft = place.with_name(f"{place.name}.new") if there else place
+            write_shards(shards, draft)
             if getattr(self, "classes_", np.empty(0, dtype=object)).dtype.kind != "O":
-                np.save(place / CLASSES, self.classes_, allow_pickle=False)
+                np.save(draft / CLASSES, self.classes_, allow_pickle=False)
+            if there:
+                old = place.rename(place.with_name(f"{place.name}.old"))
+                draft.rename(place)
+                shutil.rmtree(old)
         return place
 
     def __sklearn_tags__(self) -> Any:

@@ -123,6 +123,9 @@ class Loopback:
         self._end: weakref.finalize[Any, Loopback] | None = None
         self._ended = False
 
+    def __repr__(self) -> str:
+        return f"Loopback({', '.join(self.parties)})"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Loopback:
         """Processes are not copied: clones of an estimator use the same ones."""
         return self

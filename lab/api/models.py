@@ -23,6 +23,7 @@ from treetap.lab.api.explanations import by_shards, plot_history, plot_importanc
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, cells_of, predict_jointly, sent_in, warn_unlike
 from treetap.lab.api.frames import InvalidInput, Rows, array_of, checked, importances_of, library_of, probabilities_of
 from treetap.lab.api.loopback import OwnTable, watched
+from treetap.lab.api.parameters import Columns
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.store import MANIFEST, read_history, read_manifest
 from treetap.protocols.prediction import predict_request
@@ -36,6 +37,10 @@ class LoadedModel:
     def __init__(self, joint: JointModel, classes: Array | None = None) -> None:
         """`classes`: those of the estimator that was saved, in its caller's type."""
         self._joint, self._classes = joint, classes
+
+    def __repr__(self) -> str:
+        columns = {party: Columns(len(names)) for party, names in self.columns_.items()}
+        return f"LoadedModel(parties={columns}, label_holder={self.label_holder!r}, metrics={self.metrics_})"
 
     @property
     def label_holder(self) -> str:
@@ -136,6 +141,9 @@ class PartyModel:
 
     def __init__(self, folder: Path) -> None:
         self.manifest = read_manifest(folder)
+
+    def __repr__(self) -> str:
+        return f"PartyModel(the shard of a {self.role.replace('_', ' ')} alone)"
 
     @property
     def role(self) -> str:

@@ -58,7 +58,7 @@ def _naming(
     return constructed
 
 
-class _Columns(int):
+class Columns(int):
     """A number of columns, as a representation has it."""
 
     def __repr__(self) -> str:
@@ -196,7 +196,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         """The parameters that are not the default; of the parties' columns their number."""
         shown = copy(self)
         if isinstance(self.parties, Mapping):
-            sizes = {name: _Columns(len(own)) if isinstance(own, Sized) else own for name, own in self.parties.items()}
+            sizes = {name: Columns(len(own)) if isinstance(own, Sized) else own for name, own in self.parties.items()}
             shown.__dict__["parties"] = sizes
         return str(BaseEstimator.__repr__(shown, N_CHAR_MAX))
 

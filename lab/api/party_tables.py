@@ -130,6 +130,8 @@ def split(
             name = column_name(column, have, known, by_place=by_place)
             if name is None:
                 meant = did_you_mean(column, have) if isinstance(column, str) else ""
+                if by_place and isinstance(column, str):
+                    meant = '; X names no columns: a step of a pipeline keeps names by .set_output(transform="pandas")'
                 raise InvalidInput(f"parties: {party} has column {column!r}, which the table lacks{meant}")
             if name in owner:
                 both = "twice" if owner[name] == party else f"of {owner[name]} and of {party}"

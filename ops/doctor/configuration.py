@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from treetap.commands.approvals.client import ApproverConfig
 from treetap.commands.jobs.client import OperatorConfig
@@ -19,6 +21,7 @@ from treetap.errors import BadInput, ConfigError, DataError, did_you_mean
 from treetap.names import NAME_RULE, matched, on_loopback
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
+from treetap.ops.doctor.bundle import write
 from treetap.ops.doctor.connections import (
     Checks,
     Finding,
@@ -70,20 +73,30 @@ KINDS = {
 }
 
 
-def run(path: Path | None, *, as_json: bool) -> None:
+def run(path: Path | None, bundle: Path | None = None, logs: Sequence[Path] = (), *, as_json: bool) -> None:
     """Print the findings about the process of a configuration file, a line each; exit status 2 if one is a fault.
 
-    `path`: None for this machine's arithmetic and kernels alone.
+    `path`: None for this machine's arithmetic and kernels alone. `bundle`, `logs`: the archive to write, and the logs
+    of the process for it.
 
     Raises:
-        ConfigError: the file itself is wrong, or belongs to no kind of process.
+        ConfigError: the file itself is wrong, and no bundle is asked for; or it belongs to no kind of process.
     """
-    if path is None:
-        end([*arithmetic_of("auto"), kernels(())], {"kind": "machine"}, as_json=as_json)
-    kind = kind_of(path)
-    checks = CHECKS[kind](path)
-    findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
-    end(findings, {"file": str(path), "kind": kind}, as_json=as_json)
+    about, schema = {"kind": "machine"}, BaseModel
+    findings = [] if path else [*arithmetic_of("auto"), kernels(())]
+    if path is not None:
+        kind = kind_of(path)
+        about, schema = {"file": str(path), "kind": kind}, CHECKS[kind][1]
+        try:
+            checks = CHECKS[kind][0](path)
+            findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
+        except ConfigError as fault:
+            if bundle is None:
+                raise
+            findings = [Finding("fault", "configuration", str(fault))]
+    if bundle is not None:
+        findings.append(write(bundle, path, schema, findings, logs))
+    end(findings, about, as_json=as_json)
 
 
 def kind_of(path: Path) -> str:
@@ -415,12 +428,13 @@ def arithmetic_of(choice: str) -> list[Finding]:
     return [Finding("ok", "arithmetic", "; ".join(said))]
 
 
-CHECKS: dict[str, Callable[[Path], Checks]] = {
-    "party": _party,
-    "dealer": _dealer,
-    "coordinator": _coordinator,
-    "operator": _operator,
-    "approver": _approver,
-    "gateway": _gateway,
-    "relay": _relay,
+#: The checks of a kind of process, and the schema of its file.
+CHECKS: dict[str, tuple[Callable[[Path], Checks], type[BaseModel]]] = {
+    "party": (_party, party_config.PartyConfig),
+    "dealer": (_dealer, party_config.DealerConfig),
+    "coordinator": (_coordinator, CoordinatorConfig),
+    "operator": (_operator, OperatorConfig),
+    "approver": (_approver, ApproverConfig),
+    "gateway": (_gateway, GatewayConfig),
+    "relay": (_relay, RelayConfig),
 }

@@ -94,6 +94,14 @@ def test_splits_that_cannot_be(parties: Any, fault: str) -> None:
         split(["a", "b"], parties, ["x"] * 3)
 
 
+def test_an_array_has_no_names_of_columns() -> None:
+    """As a step of a pipeline gives it to an estimator that has names."""
+    with pytest.raises(
+        InvalidInput, match=r"column 'a', which the table lacks; X names .*set_output\(transform=\"pandas"
+    ):
+        split(["0", "1"], {"one": ["a"], "two": ["b"]}, by_place=True)
+
+
 def test_frames_of_parties_are_joined_by_their_ids() -> None:
     """By a column, by the index of pandas, or by their place; the label's column is no feature."""
     bank = pd.DataFrame({"key": [3, 1, 2], "x": [1.0, 2.0, 3.0], "y": [0, 1, 0]})

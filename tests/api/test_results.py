@@ -147,6 +147,7 @@ def test_one_partys_shard_predicts_nothing(result: ExperimentResult) -> None:
     shard = treetap.load_model(result.federation() / "telco" / "state" / "models" / "experiment")
     assert isinstance(shard, PartyModel)
     assert shard.role == "feature_party"
+    assert repr(shard) == "PartyModel(the shard of a feature party alone)"
     with pytest.raises(TreetapError, match="shard of a feature party alone"):
         shard.predict(X)
 
@@ -161,8 +162,19 @@ def test_a_saved_estimator_is_loaded_as_a_model(tmp_path: Path) -> None:
     assert loaded.predict(X).dtype == bool
     unweighted = treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
     assert (loaded.predict_proba(X) != unweighted.predict_proba(X)).any()
+    assert repr(loaded).startswith(
+        "LoadedModel(parties={'party-1': 2 columns, 'party-2': 2 columns}, label_holder='party-1', metrics={'"
+    )
     with pytest.raises(ValueError, match="is not empty"):
         model.save(tmp_path / "model")
+    again = treetap.load_model(unweighted.save(tmp_path / "model", overwrite=True))
+    assert isinstance(again, LoadedModel)
+    assert (again.predict_proba(X) == unweighted.predict_proba(X)).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    (mine := tmp_path / "model" / "mine.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match="has more than a saved model"):
+        model.save(tmp_path / "model", overwrite=True)
+    assert mine.read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize(
