@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.categories import most_categories
-from treetap.tables.label_columns import STRING, cells_of, classes_of
+from treetap.tables.label_columns import STRING, cells_of, classes_of, upper_of
 from treetap.tables.reading import Table
 from treetap.tables.source import doubles, is_number, is_text, kind_name
-from treetap.trees.job_params import BINARY, COX, REGRESSIONS
+from treetap.trees.job_params import AFT, BINARY, COX, REGRESSIONS
 from treetap.trees.loss import UNFIT, unfit_targets
 
 
@@ -28,7 +28,7 @@ from treetap.trees.loss import UNFIT, unfit_targets
 class Labels:
     """`values`: N class numbers (int64) or targets (float64); `classes`: their names, none for a regression.
 
-    `kind`: the type of the classes in their table.
+    `kind`: the type of the classes in their table. The values of survival:aft are bounds (N, 2).
     """
 
     values: np.ndarray[tuple[int], np.dtype[Any]]
@@ -71,10 +71,17 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     """
     numbers, count = objective in REGRESSIONS, len(labels.classes)
     rules = (
-        (numbers and np.ptp(labels.values) == 0, "every record has the same target; there is nothing to learn"),
+        (
+            numbers and (labels.values == labels.values[:1]).all(),
+            "every record has the same target; there is nothing to learn",
+        ),
         (
             objective == COX and (labels.values < 0).all(),
             "is negative in every record: all are censored, without event",
+        ),
+        (
+            objective == AFT and np.isinf(labels.values).any(axis=-1).all(),
+            "no record has an upper bound in label_upper: all are censored, without event",
         ),
         (not numbers and count < 2, "holds one class only; there is nothing to learn"),
         (
@@ -235,7 +242,23 @@ def _fit(
             f"{label_column(table, column)}: the label at {table.where(first)} does not fit {objective}: it is "
             f"{UNFIT[objective]}"
         )
-    return targets
+    return targets if objective != AFT else _between(table, column, targets, slice(None) if rows is None else rows)
+
+
+def _between(
+    table: Table, column: str, lower: np.ndarray[Any, np.dtype[np.float64]], rows: Rows | slice
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Bounds (m, 2) of the times of some rows, of which the lower ones are known."""
+    assert table.label is not None
+    if (upper := upper_of(table.label)) is None:
+        raise DataError(f"{table.path}: {AFT} needs label_upper, the column of upper bounds, in the table's settings")
+    if (below := np.flatnonzero(upper[rows] < lower)).size:
+        place = table.where(int(np.arange(len(upper))[rows][below[0]]))
+        raise DataError(
+            f"{label_column(table, column)}: the label at {place} is above its upper bound in label_upper: write the "
+            "same where the time is known, and leave the cell empty where the record was censored"
+        )
+    return np.stack([lower, upper[rows]], axis=1)
 
 
 def _class_numbers(

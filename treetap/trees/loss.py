@@ -25,8 +25,8 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError, DataError
-from treetap.trees import hazards, metrics
-from treetap.trees.job_params import COX
+from treetap.trees import failure_times, hazards, metrics
+from treetap.trees.job_params import AFT, COX
 from treetap.trees.offsets import Offsets
 
 FRACTION_BITS = 32
@@ -346,10 +346,40 @@ class Cox(LogLinked):
         return g[:, None], h[:, None]
 
 
-Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox
+class FailureTimes(LogLinked):
+    """survival:aft with `aft_loss_distribution` and its scale; labels are bounds (N, 2) of times: `failure_times`."""
+
+    objective = AFT
+
+    def base_margin(
+        self,
+        base_score: float | None,
+        labels: Array,  # noqa: ARG002
+        weights: Floats | None = None,  # noqa: ARG002
+        offsets: Offsets | None = None,  # noqa: ARG002
+    ) -> Floats:
+        """The logarithm of base_score, by default of 0.5, as XGBoost has it."""
+        return np.array([math.log(base_score or 0.5)])
+
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
+        g, h = failure_times.derivatives(scores[:, 0], labels, *failure_times.noise_in(self.options))
+        return g[:, None], h[:, None]
+
+    def check(self, labels: Array) -> None:
+        """Bounds are finite numbers above 0, upper ones not below them."""
+        if (
+            np.ndim(labels) != 2
+            or not (np.isfinite(labels[:, 0]) & (labels[:, 0] > 0) & (labels[:, 0] <= labels[:, 1])).all()
+        ):
+            raise DataError(
+                f"labels of {AFT} are bounds (N, 2): finite lower ones above 0, and upper ones not below them"
+            )
+
+
+Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox | FailureTimes
 #: Objectives of one output.
-_OF_ONE: dict[str, type[SquaredError | Poisson | Gamma | Tweedie | Cox]] = {
-    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie, Cox)
+_OF_ONE: dict[str, type[SquaredError | LogLinked]] = {
+    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie, Cox, FailureTimes)
 }
 
 
@@ -416,6 +446,7 @@ def check_targets(labels: Array, objective: str) -> None:
 UNFIT = {
     **dict.fromkeys(("count:poisson", "reg:tweedie"), "negative, and it takes numbers from 0"),
     COX: "0: a time of an event is above 0, and that of a censored record below",
+    AFT: "0 or negative: a time's lower bound is above 0, and near 0 where only its upper one is known",
     "reg:gamma": "0 or negative, and it takes numbers above 0: use reg:tweedie where some records have none",
 }
 
@@ -424,7 +455,7 @@ def unfit_targets(values: Floats, objective: str) -> Bools:
     """The targets (N,) that an objective does not take."""
     if objective not in UNFIT:
         return np.zeros(len(values), dtype=bool)
-    rules: dict[str, Bools] = {"reg:gamma": values <= 0, COX: values == 0}
+    rules: dict[str, Bools] = {**dict.fromkeys(("reg:gamma", AFT), values <= 0), COX: values == 0}
     return rules.get(objective, values < 0)
 
 
