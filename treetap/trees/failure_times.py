@@ -23,30 +23,30 @@ _FARTHEST = 300.0
 
 
 class Noise(NamedTuple):
-    """Of a distribution at z: F, its density f, and the density's first and second derivative."""
+    """Of a distribution at z: F, its density f, the density's derivative, and −(ln f)″."""
 
     total: Floats
     density: Floats
     slope: Floats
-    bend: Floats
+    curve: Floats
 
 
 def _normal(z: Floats) -> Noise:
     density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
     below = np.frompyfunc(math.erf, 1, 1)(z / math.sqrt(2.0)).astype(np.float64)
-    return Noise(0.5 * (1.0 + below), density, -z * density, (z * z - 1.0) * density)
+    return Noise(0.5 * (1.0 + below), density, -z * density, np.ones_like(z))
 
 
 def _logistic(z: Floats) -> Noise:
     below, above = (1.0 / (1.0 + np.exp(side * z)) for side in (-1.0, 1.0))
     density = below * above
-    return Noise(below, density, density * (above - below), density * (above**2 - 4.0 * density + below**2))
+    return Noise(below, density, density * (above - below), 2.0 * density)
 
 
 def _extreme(z: Floats) -> Noise:
     w = np.exp(z)
     density = w * np.exp(-w)
-    return Noise(1.0 - np.exp(-w), density, (1.0 - w) * density, (w * w - 3.0 * w + 1.0) * density)
+    return Noise(1.0 - np.exp(-w), density, (1.0 - w) * density, w)
 
 
 #: Name → the distribution, and its limits of g and h where z is far above 0, and where it is far below of 1/σ.
@@ -76,10 +76,9 @@ def derivatives(scores: Floats, bounds: Array, distribution: str, scale: float) 
     event, censored = bounds[:, 0] == bounds[:, 1], np.isinf(bounds[:, 1])
     low, high = noise(lower), noise(upper)
     total, density, slope = (above - below for above, below in zip(high[:3], low[:3], strict=True))
-    # an event has f and its derivatives where an interval has the differences of F and its derivatives
-    top, first, second = (np.where(event, *pair) for pair in zip(low[1:], (total, density, slope), strict=True))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        g, h = first / (scale * top), -(top * second - first * first) / (scale * scale * top * top)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        g = np.where(event, low.slope / low.density, density / total) / scale
+        h = np.where(event, low.curve, (density / total) ** 2 - slope / total) / scale**2
     above = np.where(censored, lower, upper) > 0
     (g_above, h_above), (g_below, h_below) = limits(1.0 / scale)
     g_limit = np.where(above, g_above, np.where(censored, 0.0, g_below))
