@@ -49,7 +49,6 @@ def check_own(
     of_tables = {
         Feature.MONOTONE: own is not None and bool(own.directions),
         Feature.CUTS: own is not None and bool(own.cuts),
-        Feature.LABEL_UPPER: labelled and any(table.label_upper is not None for table in tables),
         Feature.WEIGHT: any(table.weight is not None for table in tables),
         **{Feature(key): labelled and any(key in table.offsets for table in tables) for key in OFFSETS},
         Feature.NO_COLUMNS: own is None or not own.columns,

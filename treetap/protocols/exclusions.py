@@ -43,14 +43,12 @@ class Feature(StrEnum):
     SOFTPROB = "objective = 'multi:softprob'"
     QUANTILES = "objective = 'reg:quantileerror'"
     NOT_LOGARITHMIC = "an objective whose score is no logarithm"
-    NOT_AFT = "an objective other than 'survival:aft'"
     LEFT = "join = 'left'"
     SCREEN = "a screening"
     # of a party's table
     MONOTONE = "monotone_constraints"
     CUTS = "cuts"
     PARTITIONS = "sets of categories at a feature party"
-    LABEL_UPPER = "label_upper"
     WEIGHT = "weight"
     BASE_MARGIN = "base_margin"
     EXPOSURE = "exposure"
@@ -401,12 +399,6 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.NOT_LOGARITHMIC,
         "the logarithm of an exposure is added to the logarithm of a count or an amount",
         "train with objective = 'count:poisson', 'reg:gamma' or 'reg:tweedie', or leave it out",
-    ),
-    Exclusion(
-        F.LABEL_UPPER,
-        F.NOT_AFT,
-        "labels with upper bounds are times of survival:aft",
-        "train with that, or on a table without label_upper",
     ),
     Exclusion(
         F.LABEL_DP,

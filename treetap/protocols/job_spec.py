@@ -26,7 +26,7 @@ from treetap.protocols.messages import (
     sent_by,
 )
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.trees.job_params import AFT, BINARY, LOG_LINKED, REGRESSIONS, EarlyStoppingParams, JobParams
+from treetap.trees.job_params import BINARY, LOG_LINKED, REGRESSIONS, EarlyStoppingParams, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
@@ -156,7 +156,6 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.SOFTPROB: params.objective == "multi:softprob",
             Feature.QUANTILES: params.objective == "reg:quantileerror",
             Feature.NOT_LOGARITHMIC: params.objective not in LOG_LINKED,
-            Feature.NOT_AFT: params.objective != AFT,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,
             Feature.BINS_PER_NODE: isinstance(params, TreeParams) and params.bins_per_node,

@@ -59,6 +59,11 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
 
     `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
     """
+    if table.label is not None and upper_of(table.label) is not None and objective != AFT:
+        raise DataError(
+            f"{label_column(table, column)}: has upper bounds in label_upper, which {objective} does not take: train "
+            f"with objective = {AFT!r}, or on a table whose settings leave label_upper out"
+        )
     labels = read_targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
     return learnable(labels, table, column, objective)
 

@@ -32,9 +32,9 @@ import numpy as np
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.trees import metrics
-from treetap.trees.concordance import bounds_of, concordance
 from treetap.trees.job_params import COX, REGRESSIONS, SURVIVAL
 from treetap.trees.number_metrics import explained
+from treetap.trees.survival import bounds_of, concordance
 
 Json = dict[str, Any]
 Row = dict[str, float | int]

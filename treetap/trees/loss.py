@@ -25,7 +25,7 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError, DataError
-from treetap.trees import failure_times, hazards, metrics
+from treetap.trees import metrics, survival
 from treetap.trees.job_params import AFT, COX
 from treetap.trees.offsets import Offsets
 
@@ -329,7 +329,7 @@ class Tweedie(LogLinked):
 class Cox(LogLinked):
     """survival:cox. Derivatives of the partial likelihood, to which all training records belong, drawn or not."""
 
-    objective = COX
+    objective, usual_base = COX, 1.0
 
     def base_margin(
         self,
@@ -338,31 +338,21 @@ class Cox(LogLinked):
         weights: Floats | None = None,  # noqa: ARG002
         offsets: Offsets | None = None,  # noqa: ARG002
     ) -> Floats:
-        """The logarithm of base_score, on which nothing depends; by default 0."""
-        return np.array([math.log(base_score or 1.0)])
+        """The logarithm of base_score, or of a constant; of hazards nothing depends on it."""
+        return np.array([math.log(base_score or self.usual_base)])
 
     def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
-        g, h = hazards.derivatives(scores[:, 0], labels)
+        g, h = survival.hazard_derivatives(scores[:, 0], labels)
         return g[:, None], h[:, None]
 
 
-class FailureTimes(LogLinked):
-    """survival:aft with `aft_loss_distribution` and its scale; labels are bounds (N, 2) of times: `failure_times`."""
+class FailureTimes(Cox):
+    """survival:aft with `aft_loss_distribution` and its scale; labels are bounds (N, 2) of times: see `survival`."""
 
-    objective = AFT
-
-    def base_margin(
-        self,
-        base_score: float | None,
-        labels: Array,  # noqa: ARG002
-        weights: Floats | None = None,  # noqa: ARG002
-        offsets: Offsets | None = None,  # noqa: ARG002
-    ) -> Floats:
-        """The logarithm of base_score, by default of 0.5, as XGBoost has it."""
-        return np.array([math.log(base_score or 0.5)])
+    objective, usual_base = AFT, 0.5
 
     def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
-        g, h = failure_times.derivatives(scores[:, 0], labels, *failure_times.noise_in(self.options))
+        g, h = survival.time_derivatives(scores[:, 0], labels, self.options)
         return g[:, None], h[:, None]
 
     def check(self, labels: Array) -> None:

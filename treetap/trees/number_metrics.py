@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Array, Floats
-from treetap.trees import failure_times, hazards
+from treetap.trees import survival
 from treetap.trees.job_params import COX, SURVIVAL
 
 #: XGBoost's least prediction of a count in a logarithm, and what it adds to both sides of a ratio.
@@ -64,8 +64,8 @@ def _of_times(
     objective: str, predicted: Floats, labels: Array, weights: Array | None, options: Mapping[str, Any]
 ) -> dict[str, float]:
     if objective == COX:
-        return {"cox_nloglik": hazards.loss(predicted, labels)}
-    losses = failure_times.losses(np.log(predicted), labels, *failure_times.noise_in(options))
+        return {"cox_nloglik": survival.hazard_loss(predicted, labels)}
+    losses = survival.time_losses(np.log(predicted), labels, options)
     within = (labels[:, 0] <= predicted) & (predicted <= labels[:, 1])
     return {"aft_nloglik": mean(losses, weights), "interval_regression_accuracy": mean(within, weights)}
 

@@ -19,7 +19,6 @@ import numpy as np
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.trees import sampling
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
-from treetap.trees.failure_times import DISTRIBUTIONS
 from treetap.trees.job_params import (
     BINARY,
     BOOSTED,
@@ -32,6 +31,7 @@ from treetap.trees.job_params import (
     out_of_range,
 )
 from treetap.trees.loss import UNIT, largest_step, record_bounds
+from treetap.trees.survival import DISTRIBUTIONS
 
 #: Greatest depth of trees that are padded: a full tree of it has 2,048 leaves.
 MOST_PADDED_DEPTH = 11

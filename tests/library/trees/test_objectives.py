@@ -5,6 +5,7 @@ Found by experiment, on tables on which no split ties; what labels they take.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,14 @@ from tests.library.trees.tables import drawn_weights, encoded, labels_for, signa
 from tests.oracle import AFT, COX, LOGARITHMIC, QUANTILE, _of_hazards
 from treetap.errors import DataError, Refused
 from treetap.protocols.limits import Limits
-from treetap.trees import failure_times, hazards
+from treetap.trees import survival
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.centralised import CentralModel, train
-from treetap.trees.concordance import bounds_of, concordance
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import loss_for
 from treetap.trees.offsets import Offsets
 from treetap.trees.params import BoostingParams
+from treetap.trees.survival import bounds_of, concordance
 
 xgb = pytest.importorskip("xgboost")
 N = 130
@@ -146,11 +147,11 @@ def test_ties_of_times_count_alike_in_any_order() -> None:
     draw = np.random.default_rng(0)
     times, scores = draw.integers(1, 6, 40).astype(float), draw.normal(size=40)
     y = np.where(draw.random(40) < 0.3, -times, times)
-    g, h = hazards.derivatives(scores, y)
+    g, h = survival.hazard_derivatives(scores, y)
     expected = np.array([_of_hazards(scores.tolist(), y.tolist(), [True] * 40, i) for i in range(40)])
     np.testing.assert_allclose(np.stack([g, h], axis=1), expected, atol=1e-12)
     order = draw.permutation(40)
-    for own, other in zip((g, h), hazards.derivatives(scores[order], y[order]), strict=True):
+    for own, other in zip((g, h), survival.hazard_derivatives(scores[order], y[order]), strict=True):
         assert (own[order] == other).all()
     assert g.sum() == pytest.approx(0.0, abs=1e-12)
 
@@ -172,7 +173,7 @@ def test_derivatives_beyond_all_numbers_are_refused() -> None:
         loss.quantise(*loss.gradients(np.array([[0.0], [800.0]]), np.ones(2)))
 
 
-@pytest.mark.parametrize("distribution", failure_times.DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", survival.DISTRIBUTIONS)
 @pytest.mark.parametrize("scale", [0.25, 2.0])
 def test_derivatives_of_times_are_xgboosts_far_from_the_bounds_too(distribution: str, scale: float) -> None:
     """By the leaves of single records under two penalties: where likelihoods vanish, limits and clips are its own."""
@@ -180,7 +181,7 @@ def test_derivatives_of_times_are_xgboosts_far_from_the_bounds_too(distribution:
     own = {"aft_loss_distribution": distribution, "aft_loss_distribution_scale": scale}
     for bounds in ([1.0, 1.0], [0.5, 2.0], [1.0, np.inf], [0.25, 0.25], [3.0, 1e30]):
         rows = np.tile(bounds, (len(scores), 1))
-        g, h = failure_times.derivatives(scores, rows, distribution, scale)
+        g, h = survival.time_derivatives(scores, rows, own)
         for place, score in enumerate(scores):
             data = matrix(np.zeros((1, 1)), rows[:1], base_margin=[score])
             for penalty in (1.0, 10.0):
@@ -191,23 +192,17 @@ def test_derivatives_of_times_are_xgboosts_far_from_the_bounds_too(distribution:
                 assert -g[place] / (h[place] + penalty) == pytest.approx(theirs, abs=5e-5, rel=1e-4)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_concordance_is_the_share_of_pairs_in_order(weighted: bool) -> None:
+def test_concordance_is_the_share_of_pairs_in_order() -> None:
     """By all pairs, with ties of times and of predictions, intervals, and records that were censored."""
     for count in (1, 2, 7, 64, 90):
-        draw = np.random.default_rng(count)
+        draw, right, pairs = np.random.default_rng(count), 0.0, 0
         lower, expected = draw.integers(1, 9, count).astype(float), draw.integers(0, 7, count).astype(float)
-        upper = np.choose(
-            draw.integers(0, 3, count), [lower, lower + draw.integers(1, 3, count), np.full(count, np.inf)]
-        )
-        weights = draw.random(count) if weighted else np.ones(count)
-        bounds, right, pairs = np.stack([lower, upper], axis=1), 0.0, 0.0
-        for i in range(count):
-            for j in range(count):
-                if upper[i] < lower[j] or (upper[i] == lower[j] and lower[j] < upper[j]):
-                    pairs += weights[i] * weights[j]
-                    right += weights[i] * weights[j] * (1 + np.sign(expected[j] - expected[i])) / 2
-        own = concordance(expected, bounds, weights if weighted else None)
+        later, kind = lower + draw.integers(1, 3, count), draw.integers(0, 3, count)
+        upper = np.choose(kind, [lower, later, np.full(count, np.inf)])
+        for i, j in product(range(count), repeat=2):
+            if upper[i] < lower[j] or (upper[i] == lower[j] and lower[j] < upper[j]):
+                pairs, right = pairs + 1, right + (1 + np.sign(expected[j] - expected[i])) / 2
+        own = concordance(expected, np.stack([lower, upper], axis=1))
         assert own == pytest.approx(right / pairs if pairs else np.nan, nan_ok=True)
     assert bounds_of(np.array([2.0, -3.0])).tolist() == [[2.0, 2.0], [3.0, np.inf]]
 
