@@ -173,17 +173,16 @@ def _base(ensemble: Ensemble) -> tuple[list[float], float]:
     return [float(chance)], margin + float(np.log(np.float32(1) / chance - np.float32(1)))
 
 
-#: Parameters of survival:aft → XGBoost's defaults.
-_NOISE = {"aft_loss_distribution": "normal", "aft_loss_distribution_scale": 1.0}
-
-
 def _objective(ensemble: Ensemble, width: int, options: Mapping[str, Any]) -> Json:
     if ensemble.objective in UNBOUNDED:
         step = largest_step(ensemble.objective, options.get("max_delta_step"))
         own: Json = {
             "poisson_regression_param": {"max_delta_step": str(step)},
             "tweedie_regression_param": {"tweedie_variance_power": str(options.get("tweedie_variance_power", 1.5))},
-            "aft_loss_param": {name: str(options.get(name, usual)) for name, usual in _NOISE.items()},
+            "aft_loss_param": {
+                "aft_loss_distribution": str(options.get("aft_loss_distribution", "normal")),
+                "aft_loss_distribution_scale": str(options.get("aft_loss_distribution_scale", 1.0)),
+            },
             "reg_loss_param": {"scale_pos_weight": "1"},
         }
         return {"name": ensemble.objective, **own}

@@ -217,9 +217,9 @@ def _changed(here: World, table: str, column: str, cells: Any) -> Any:
         (AFT, "y", [1e-9] * 59 + [0.0], "row 60 does not fit survival:aft: it is 0 or negative"),
         (AFT, "y", [1e-9] * 59 + [np.inf], "label column 'y': the label at row 60 is missing or infinite"),
         (AFT, "y", [None] + [1e-9] * 59, "label column 'y': the label at row 1 is missing or infinite"),
-        (AFT, "y", [1e-9] * 59 + [9e9], "the label at row 60 is above its upper bound in label_upper"),
+        (AFT, "y", [9e9] * 60, " is above its upper bound in label_upper: write the same where the time is known"),
         (AFT, "upper", [None, np.inf] * 30, "no record has an upper bound in label_upper: all are censored"),
-        (AFT, "upper", None, "survival:aft needs label_upper, the column of upper bounds, in the table's settings"),
+        (AFT, "upper", None, "survival:aft needs label_upper, the column of upper bounds, in the settings of a party"),
     ],
 )
 async def test_columns_that_do_not_fit_are_refused(

@@ -30,7 +30,7 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 class LabelCells:
     """The N cells of a label column; `cells_of` opens them. `texts`: as a file without types writes them.
 
-    `upper`: upper bounds of the labels (N,), which are lower ones then.
+    `upper`: upper bounds of the labels (N,), NaN where there is none; the labels are lower ones then.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ def cells_of(label: LabelCells) -> pa.ChunkedArray:
 
 
 def upper_of(label: LabelCells) -> Floats | None:
-    """The upper bounds (N,) of the labels, closed as those are; None: they have none."""
+    """The upper bounds (N,) of the labels, NaN where there is none, closed as those are; None of other labels."""
     return label._upper
 
 
@@ -86,12 +86,6 @@ def classes_of(where: str, label: LabelCells, classes: Sequence[str] | None = No
     if texts is not None and classes is None:
         codes = pc.count_distinct(pc.utf8_trim_whitespace(texts)).as_py() > pc.count_distinct(cells).as_py()
     return texts if codes and texts is not None else cells
-
-
-def upper_bounds_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
-    """The upper bounds (n,) of labels of a file's rows, in its order; infinity where a cell is empty."""
-    values = numbers_of(path, name, column, advice="an upper bound of a label is one", finite=False)
-    return np.where(np.isnan(values), np.inf, values)
 
 
 def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:

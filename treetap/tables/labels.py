@@ -240,30 +240,32 @@ def _targets(
 def _fit(
     table: Table, column: str, objective: str, targets: np.ndarray[Any, np.dtype[np.float64]], rows: Rows | None = None
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The targets (m,) of some rows, or of all; `DataError` for such as the objective does not take."""
+    """The targets (m,) of some rows, or of all, of survival:aft with their upper bounds (m, 2).
+
+    `DataError` for such as the objective does not take.
+    """
     if (unfit := unfit_targets(targets, objective)).any():
         first = int(np.argmax(unfit) if rows is None else rows[np.argmax(unfit)])
         raise DataError(
             f"{label_column(table, column)}: the label at {table.where(first)} does not fit {objective}: it is "
             f"{UNFIT[objective]}"
         )
-    return targets if objective != AFT else _between(table, column, targets, slice(None) if rows is None else rows)
-
-
-def _between(
-    table: Table, column: str, lower: np.ndarray[Any, np.dtype[np.float64]], rows: Rows | slice
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Bounds (m, 2) of the times of some rows, of which the lower ones are known."""
-    assert table.label is not None
-    if (upper := upper_of(table.label)) is None:
-        raise DataError(f"{table.path}: {AFT} needs label_upper, the column of upper bounds, in the table's settings")
-    if (below := np.flatnonzero(upper[rows] < lower)).size:
-        place = table.where(int(np.arange(len(upper))[rows][below[0]]))
+    if objective != AFT:
+        return targets
+    if table.label is None or (bounds := upper_of(table.label)) is None:
         raise DataError(
-            f"{label_column(table, column)}: the label at {place} is above its upper bound in label_upper: write the "
-            "same where the time is known, and leave the cell empty where the record was censored"
+            f"{table.path}: {AFT} needs label_upper, the column of upper bounds, in the settings of a party's table; "
+            "experiments and estimators have no place for it"
         )
-    return np.stack([lower, upper[rows]], axis=1)
+    places = np.arange(len(bounds)) if rows is None else rows
+    upper = np.where(np.isnan(bounds), np.inf, bounds)[places]
+    if (below := np.flatnonzero(upper < targets)).size:
+        raise DataError(
+            f"{label_column(table, column)}: the label at {table.where(int(places[below[0]]))} is above its upper "
+            "bound in label_upper: write the same where the time is known, and leave the cell empty where the record "
+            "was censored"
+        )
+    return np.stack([targets, upper], axis=1)
 
 
 def _class_numbers(

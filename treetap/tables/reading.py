@@ -23,10 +23,10 @@ from treetap.tables.cells import Shape, Tensor, check_trained, is_tensor, plain_
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
-from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type, offsets_of, upper_bounds_of, weights_of
+from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type, offsets_of, weights_of
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import NOTHING, Ids, Unlike, distinct_ids, ids_of, sorted_keys, unlike_training
-from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, row_name
+from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, numbers_of, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.trees.offsets import Offsets
 
@@ -331,8 +331,11 @@ def _beside_features(
         if not source.typed and (is_number(label.type) or pa.types.is_boolean(label.type)):
             written = source.read([config.label], {config.label}).column(0)
             texts = plain_column(source, f"column {config.label!r}", written)
-        further = config.label_upper
-        upper = None if further is None else upper_bounds_of(source, further, columns[further])
+        upper = (
+            None
+            if config.label_upper is None
+            else numbers_of(source, config.label_upper, columns[config.label_upper], "a bound is one", finite=False)
+        )
         table = replace(table, label=_label(source, config.label, label, texts, upper, table.rows))
     if with_label and config.weight:
         table = replace(table, weights=weights_of(source, config.weight, columns[config.weight])[table.rows])

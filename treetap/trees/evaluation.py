@@ -34,7 +34,7 @@ from treetap.arrays import Array, Floats, Ints
 from treetap.trees import metrics
 from treetap.trees.job_params import COX, REGRESSIONS, SURVIVAL
 from treetap.trees.number_metrics import explained
-from treetap.trees.survival import bounds_of, concordance
+from treetap.trees.survival import concordance
 
 Json = dict[str, Any]
 Row = dict[str, float | int]
@@ -75,7 +75,7 @@ def evaluate(
     if objective in REGRESSIONS:
         values, truth = predicted.reshape(-1), np.asarray(labels, dtype=np.float64)
         if objective in SURVIVAL:  # their labels are no numbers to come near to
-            measures["concordance"] = concordance(-values if objective == COX else values, bounds_of(truth))
+            measures["concordance"] = concordance(-values if objective == COX else values, truth)
             return {**head, "measures": metrics.finite(measures), "residuals": []}
         measures |= {"mae": float(np.mean(np.abs(values - truth))), "r2": r2(values, truth)}
         measures |= explained(objective, values, truth, options)

@@ -92,8 +92,7 @@ DISTRIBUTIONS = tuple(_NOISES)
 
 def _noise(scores: Floats, bounds: Array, options: Mapping[str, Any]) -> tuple[Floats, _Noise]:
     """z of the lower and of the upper bounds (2, N), and the distribution there."""
-    z = (np.log(bounds.T) - scores) / options["aft_loss_distribution_scale"]
-    z = np.clip(z, -_FARTHEST, _FARTHEST)
+    z = np.clip((np.log(bounds.T) - scores) / options["aft_loss_distribution_scale"], -_FARTHEST, _FARTHEST)
     return z, _NOISES[options["aft_loss_distribution"]][0](z)
 
 
@@ -124,19 +123,14 @@ def time_losses(scores: Floats, bounds: Array, options: Mapping[str, Any]) -> Fl
     return np.asarray(-np.log(np.maximum(likelihood, _EPS)))
 
 
-def bounds_of(labels: Array) -> Floats:
-    """Bounds (N, 2) of times: those given, or of times (N,) that are less than 0 where a record was censored."""
-    times = np.asarray(labels, dtype=np.float64)
-    return times if times.ndim == 2 else np.stack([np.abs(times), np.where(times > 0, times, np.inf)], axis=1)
+def concordance(expected: Floats, labels: Array) -> float:
+    """Harrell's index: the share of comparable pairs of records whose expected times (N,) are in the order of times.
 
-
-def concordance(expected: Floats, bounds: Floats) -> float:
-    """Harrell's index: the share of comparable pairs of records whose expected times (N,) are in the order of the times.
-
-    A pair is comparable if the upper bound of one is not above the lower bound of the other, and they are no two events
-    of one time. Equal expectations count half. NaN without such pairs. In O(N log N).
+    Labels are those of either loss. A pair is comparable if the upper bound of one is not above the lower bound of the
+    other, and they are no two events of one time. Equal expectations count half. NaN without such pairs. O(N log N).
     """
-    (lower, upper), count = bounds.T, len(expected)
+    times, count = np.asarray(labels, dtype=np.float64), len(expected)
+    lower, upper = times.T if times.ndim > 1 else (np.abs(times), np.where(times > 0, times, np.inf))
     # each record as the later one of pairs, and those that ended as the earlier one too; from the last time on
     rows = np.r_[np.arange(count), np.flatnonzero(np.isfinite(upper))]
     first = np.arange(len(rows)) >= count
