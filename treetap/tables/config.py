@@ -196,9 +196,7 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     label: str | None = None
     """The label column: needed at the label holder of a training, and at parties of PIVODL that have labels."""
     label_upper: str | None = None
-    """Column of upper bounds beside a label of survival:aft, which is the lower one: equal where the time of the event
-    is known, empty or infinite where the record was censored.
-    """
+    """Column of upper bounds of labels of survival:aft. Empty or infinite: censored."""
     weight: str | None = None
     """Column of sample weights beside the label, from 0 to the job's max_sample_weight; boosting only. Predictions do
     not read it.

@@ -235,9 +235,9 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     quantile_alpha: float = 0.5
     """Of reg:quantileerror: the share of records whose label the prediction exceeds; 0.5: the median."""
     aft_loss_distribution: str = DISTRIBUTIONS[0]
-    """Of survival:aft: the distribution of logarithms of times about the score."""
+    """Of survival:aft: the distribution of a time's logarithm."""
     aft_loss_distribution_scale: float = 1.0
-    """Of survival:aft: the factor σ of that distribution."""
+    """Of survival:aft: its scale σ."""
     grow_policy: str = GROW_POLICIES[0]
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
     model: str = TREES
