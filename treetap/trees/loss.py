@@ -366,9 +366,9 @@ class FailureTimes(Cox):
             )
 
 
-Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox | FailureTimes
+Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox
 #: Objectives of one output.
-_OF_ONE: dict[str, type[SquaredError | LogLinked]] = {
+_OF_ONE: dict[str, type[SquaredError | Poisson | Gamma | Tweedie | Cox]] = {
     of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie, Cox, FailureTimes)
 }
 

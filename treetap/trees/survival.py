@@ -67,7 +67,7 @@ def hazard_loss(hazards: Floats, labels: Array) -> float:
 
 def _normal(z: Floats) -> _Noise:
     density = np.exp(-z * z / 2.0) / math.sqrt(2.0 * math.pi)
-    below = np.frompyfunc(math.erf, 1, 1)(z / math.sqrt(2.0)).astype(np.float64)
+    below = np.asarray(np.frompyfunc(math.erf, 1, 1)(z / math.sqrt(2.0)), dtype=np.float64)
     return 0.5 * (1.0 + below), density, -z * density, np.ones_like(z)
 
 
