@@ -29,7 +29,7 @@ from treetap.trees.params import BoostingParams
 ONE = 2**FRACTION_BITS
 #: Objectives whose score is the logarithm of what is predicted.
 LOGARITHMIC = ("count:poisson", "reg:gamma", "reg:tweedie")
-QUANTILE, COX = "reg:quantileerror", "survival:cox"
+QUANTILE, COX, AFT = "reg:quantileerror", "survival:cox", "survival:aft"
 #: No probability is nearer to 0 or 1 than this when its logarithm is taken.
 SURE = 2.0**-52
 Parties = Sequence[tuple[str, npt.NDArray[Any]]]
@@ -117,7 +117,7 @@ def oracle_train(
     `cuts_of`: party and column → the cuts that are given, instead of those of `bin_cuts`.
     """
     w = [1.0] * len(labels) if weights is None else [float(weight) for weight in weights]
-    y = [float(value) for value in labels]
+    y: list[Any] = [[float(v) for v in value] if params.objective == AFT else float(value) for value in labels]
     n = len(y)
     columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
     if cuts_of is None:
@@ -154,7 +154,7 @@ def oracle_train(
             grower = _Tree(columns, cuts, params, index, drawn)
             own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
             grower.g, grower.h, grower.scale, grower.unit = own_g, own_h, scale, unit
-            grower.residuals = [y[i] - scores[i][0] for i in range(n)]
+            grower.residuals = [] if params.objective == AFT else [y[i] - scores[i][0] for i in range(n)]
             grower.weights = None if weights is None else w
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
             grower.counted, grower.fewest = grower.sampled if counts_drawn else [True] * n, fewest
@@ -239,7 +239,7 @@ def _divided(values: Sequence[float], heavy: Sequence[float]) -> list[list[float
 
 def _base(
     params: BoostingParams,
-    labels: list[float],
+    labels: list[Any],
     weights: list[float],
     outputs: int,
     exposed: Sequence[float],
@@ -247,6 +247,8 @@ def _base(
 ) -> list[float]:
     if params.objective == COX:
         return [math.log(params.base_score or 1.0)]
+    if params.objective == AFT:
+        return [math.log(0.5 if params.base_score is None else params.base_score)]
     if params.objective in LOGARITHMIC:
         events = math.fsum(w * y for w, y in zip(weights, labels, strict=True))
         units = math.fsum(w * e for w, e in zip(weights, exposed, strict=True))
@@ -299,7 +301,7 @@ def quantile(values: Sequence[float], share: float, weights: Sequence[float] | N
 def _derivatives(
     params: BoostingParams,
     scores: list[list[float]],
-    labels: list[float],
+    labels: list[Any],
     factors: list[float],
     training: Sequence[bool] | None = None,
 ) -> tuple[list[list[int]], list[list[int]], float, float]:
@@ -309,6 +311,10 @@ def _derivatives(
         if objective == COX:
             at_risk = [True] * len(labels) if training is None else training
             g, h = _of_hazards([s for (s,) in scores], labels, at_risk, i)
+            raw_g.append([g])
+            raw_h.append([h])
+        elif objective == AFT:
+            g, h = of_bounds(params, score[0], label)[:2]
             raw_g.append([g])
             raw_h.append([h])
         elif objective in LOGARITHMIC:
@@ -332,9 +338,9 @@ def _derivatives(
     raw_g = [[v * f for v in row] for row, f in zip(raw_g, factors, strict=True)]
     raw_h = [[v * f for v in row] for row, f in zip(raw_h, factors, strict=True)]
     scale = unit = 1.0
-    if objective == "reg:squarederror" or objective in (*LOGARITHMIC, COX):
+    if objective == "reg:squarederror" or objective in (*LOGARITHMIC, COX, AFT):
         scale = _power_of_two(max(abs(g[0]) for g in raw_g))
-    if objective in (*LOGARITHMIC, COX):
+    if objective in (*LOGARITHMIC, COX, AFT):
         unit = _power_of_two(max([params.reg_lambda / len(labels), *(h[0] for h in raw_h)]))
     fixed = [[round(v / scale * ONE) for v in row] for row in raw_g]
     weighed = [
@@ -366,6 +372,43 @@ def _of_hazards(scores: list[float], labels: list[float], training: Sequence[boo
     return g, h
 
 
+def of_bounds(params: BoostingParams, score: float, bounds: Sequence[float]) -> tuple[float, float, float]:
+    """g, h and the loss of a record whose time lies within bounds, by the noise's distribution function F.
+
+    Of intervals −ln(F(u) − F(l)) and its derivatives, of events those of −ln f, by the closed form of each.
+    """
+    scale, name = params.aft_loss_distribution_scale, params.aft_loss_distribution
+    at = [(math.log(bound) - score) / scale if bound < math.inf else math.inf for bound in bounds]
+
+    def of(z: float) -> tuple[float, float, float]:
+        """F, f and f'."""
+        if z == math.inf:
+            return 1.0, 0.0, 0.0
+        if name == "normal":
+            f = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+            return 0.5 * (1 + math.erf(z / math.sqrt(2))), f, -z * f
+        if name == "logistic":
+            p = 1 / (1 + math.exp(-z))
+            return p, p * (1 - p), p * (1 - p) * (1 - 2 * p)
+        w = math.exp(z)
+        return 1 - math.exp(-w), w * math.exp(-w), w * math.exp(-w) * (1 - w)
+
+    low, high = of(at[0]), of(at[1])
+    if bounds[0] == bounds[1]:  # of ln f the first and second derivative in z
+        z, w = at[0], math.exp(at[0])
+        once, twice = {
+            "normal": (-z, -1.0),
+            "logistic": (1 - 2 * low[0], -2 * low[0] * (1 - low[0])),
+            "extreme": (1 - w, -w),
+        }[name]
+        loss = -math.log(max(low[1] / (scale * bounds[0]), 1e-12))
+    else:
+        total, density, slope = (b - a for a, b in zip(low, high, strict=True))
+        once, twice = density / total, slope / total - (density / total) ** 2
+        loss = -math.log(max(total, 1e-12))
+    return min(max(once / scale, -15.0), 15.0), min(max(-twice / scale**2, 1e-16), 15.0), loss
+
+
 def _power_of_two(largest: float) -> float:
     """The smallest power of two that is not below a number; 1 for 0."""
     scale = 1.0
@@ -376,12 +419,14 @@ def _power_of_two(largest: float) -> float:
     return scale
 
 
-def _watched(params: BoostingParams, scores: list[list[float]], labels: list[float], weights: list[float]) -> float:
+def _watched(params: BoostingParams, scores: list[list[float]], labels: list[Any], weights: list[float]) -> float:
     records, objective = list(zip(scores, labels, weights, strict=True)), params.objective
     if objective == COX:
         events = [(s[0], y) for s, y, _ in records if y > 0]
         risks = [math.fsum(math.exp(s[0]) for s, other, _ in records if abs(other) >= y) for _, y in events]
         return sum(math.log(risk) - s for (s, _), risk in zip(events, risks, strict=True)) / len(events)
+    if objective == AFT:
+        return sum(w * of_bounds(params, s[0], y)[2] for s, y, w in records) / sum(weights)
     if objective in LOGARITHMIC:
         return sum(w * _loss_of_logarithm(params, s[0], y) for s, y, w in records) / sum(weights)
     if objective == QUANTILE:

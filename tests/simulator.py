@@ -472,7 +472,7 @@ class Federation:
             path.write_bytes(_file_of(table))
             label = "y" if "y" in table.column_names else None
             weight = "w" if "w" in table.column_names else None
-            offsets = {"exposure": "exposure", "base_margin": "margins"}
+            offsets = {"exposure": "exposure", "base_margin": "margins", "label_upper": "upper"}
             offsets = {key: name for key, name in offsets.items() if name in table.column_names}
             beside = (*columns, label, weight, *offsets.values())
             others = [name for name in table.column_names if name not in beside]

@@ -19,6 +19,7 @@ import pytest
 
 from tests.forest.oracle import forest_train
 from tests.oracle import (
+    AFT,
     COX,
     LOGARITHMIC,
     QUANTILE,
@@ -147,6 +148,9 @@ def world(
     elif objective == COX:  # by days, of which many are the same
         times = np.ceil(10 * rng.exponential(np.exp(-truth / 3)))
         y = np.where(rng.random(n + fresh) < 0.4, -times, times)
+    elif objective == AFT:  # events, intervals, and records that were censored
+        lower, kind = np.exp(truth / 3) * rng.weibull(2.0, n + fresh), rng.integers(0, 3, n + fresh)
+        y = np.stack([lower, np.choose(kind, [lower, 1.5 * lower, np.full(n + fresh, np.inf)])], axis=1)
     elif objective in LOGARITHMIC:
         means = np.exp(truth / 3)
         y = {"count:poisson": rng.poisson(means), "reg:gamma": means}.get(objective, rng.poisson(means) * means)
@@ -171,7 +175,8 @@ def world(
             content: dict[str, Any] = {"id": [f"r{i:05d}" for i in order]}
             content |= {column: _marked(block[order, j], sentinel) for j, column in enumerate(columns)}
             if m == 0 and table == "train":
-                content["y"] = y[order]
+                content["y"] = y[order] if y.ndim == 1 else y[order, 0]
+                content |= {"upper": y[order, 1]} if y.ndim > 1 else {}
             tables[name][1][table] = pa.table(content)
     blocks = [x[:n, a:b] for a, b in pairwise(starts)]
     new = [x[n:, a:b] for a, b in pairwise(starts)]

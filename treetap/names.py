@@ -15,6 +15,8 @@ NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 #: XGBoost; the logarithm of an exposure, a duration or a size, is added.
 BASE_MARGIN, EXPOSURE = "base_margin", "exposure"
 OFFSETS = (BASE_MARGIN, EXPOSURE)
+#: That of the column of upper bounds of labels.
+LABEL_UPPER = "label_upper"
 #: A Host header: a name or an address of IPv4, or one of IPv6 in brackets; then a port, or nothing.
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^\[\]:]*))(?::[0-9]*)?")
 NAME_RULE = "a name has lower-case letters, digits and inner hyphens, at most 63"

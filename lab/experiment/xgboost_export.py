@@ -179,6 +179,10 @@ def _objective(ensemble: Ensemble, width: int, options: Mapping[str, Any]) -> Js
         own: Json = {
             "poisson_regression_param": {"max_delta_step": str(step)},
             "tweedie_regression_param": {"tweedie_variance_power": str(options.get("tweedie_variance_power", 1.5))},
+            "aft_loss_param": {
+                "aft_loss_distribution": str(options.get("aft_loss_distribution", "normal")),
+                "aft_loss_distribution_scale": str(options.get("aft_loss_distribution_scale", 1.0)),
+            },
             "reg_loss_param": {"scale_pos_weight": "1"},
         }
         return {"name": ensemble.objective, **own}

@@ -264,6 +264,7 @@ def _table(name: str, table: config.TableConfig, *, categorical: bool = False, p
         return [Finding("warning", f"table {name}", message)]
     dropped = f", without the constant {', '.join(map(repr, read.dropped))}" if read.dropped else ""
     label = f", label {table.label!r}" if table.label else ""
+    label += f", upper bounds {table.label_upper!r}" if table.label_upper else ""
     label += f", weight {table.weight!r}" if table.weight else ""
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
@@ -273,7 +274,7 @@ def _table(name: str, table: config.TableConfig, *, categorical: bool = False, p
         names = ", ".join(map(repr, by_cells))
         says += f"; column_privacy takes bins as known, and those of {names} follow from cells: list their cuts"
     if not table.columns:
-        others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
+        others = [part for part in columns_of(source_of(table)) if part not in table.spared]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
         says += f"; columns names none, so that the table contributes no feature{has}"
     summary = f"{counts}{images}{dropped}{label}{says}"

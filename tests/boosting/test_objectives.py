@@ -25,7 +25,7 @@ from tests.blindness.observed import observed
 from tests.blindness.test_trainings import training
 from tests.growth.test_shared_sums import job_of
 from tests.library.trees.tables import drawn_weights
-from tests.oracle import COX, LOGARITHMIC, QUANTILE, oracle_predict
+from tests.oracle import AFT, COX, LOGARITHMIC, QUANTILE, oracle_predict
 from tests.serving.served import LABEL_HOLDER, B, C, ask, config, serve, without
 from tests.serving.test_new_records import PERMITTED, record
 from tests.simulator import Federation, failed, finished
@@ -82,7 +82,7 @@ async def _is_the_oracles(
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("scheme", [LATTICE, PAILLIER])
-@pytest.mark.parametrize("objective", [*LOGARITHMIC, QUANTILE, COX])
+@pytest.mark.parametrize("objective", [*LOGARITHMIC, QUANTILE, COX, AFT])
 async def test_counts_and_amounts_are_the_oracles(objective: str, scheme: str, tmp_path: Path) -> None:
     """By both schemes, with weights, exposures, drawn records, and an early end."""
     params = replace(COUNTS, objective=objective, max_sample_weight=3.0, early_stopping_rounds=2, n_estimators=5)
@@ -214,6 +214,12 @@ def _changed(here: World, table: str, column: str, cells: Any) -> Any:
         ("reg:gamma", "y", [1.0] * 59 + [0.0], "row 60 does not fit reg:gamma: it is 0 or negative"),
         ("count:poisson", "y", [0.0] * 60, "every record has the same target"),
         ("survival:cox", "y", [-1.0, -2.0] * 30, "label column 'y': is negative in every record: all are censored"),
+        (AFT, "y", [1e-9] * 59 + [0.0], "row 60 does not fit survival:aft: it is 0 or negative"),
+        (AFT, "y", [1e-9] * 59 + [np.inf], "label column 'y': the label at row 60 is missing or infinite"),
+        (AFT, "y", [None] + [1e-9] * 59, "label column 'y': the label at row 1 is missing or infinite"),
+        (AFT, "y", [9e9] * 60, " is above its upper bound in label_upper: write the same where the time is known"),
+        (AFT, "upper", [None, np.inf] * 30, "no record has an upper bound in label_upper: all are censored"),
+        (AFT, "upper", None, "survival:aft needs label_upper, the column of upper bounds, in the settings of a party"),
     ],
 )
 async def test_columns_that_do_not_fit_are_refused(
@@ -223,6 +229,35 @@ async def test_columns_that_do_not_fit_are_refused(
     here = counted(objective, margins=True, exposure=objective in LOGARITHMIC)
     federation = Federation(tmp_path, _changed(here, "train", column, cells))
     assert fault in failed(await federation.train(spec(replace(COUNTS, objective=objective)))).error
+
+
+async def test_upper_bounds_are_of_times_alone(tmp_path: Path) -> None:
+    """A job of another objective says so, and does not take lower bounds for its labels."""
+    error = failed(await Federation(tmp_path, HERE(objective=AFT).tables).train(spec(COUNTS))).error
+    assert "label column 'y': has upper bounds in label_upper, which count:poisson does not take" in error
+
+
+@pytest.mark.parametrize("objective", [COX, AFT])
+async def test_an_evaluation_of_times_has_their_concordance(objective: str, tmp_path: Path) -> None:
+    """By records whose event is known: hazards are highest, and expected times lowest, where it comes first."""
+    here, params = HERE(objective=objective), replace(COUNTS, objective=objective)
+    holder, known = (
+        here.tables[LABEL_HOLDER],
+        {"y": np.arange(1.0, 13.0)} | ({"upper": [*range(1, 12), None]} if objective == AFT else {}),
+    )
+    table = holder[1]["predict"]
+    for name, cells in known.items():
+        table = table.append_column(name, pa.array(cells))
+    federation = Federation(tmp_path, here.tables | {LABEL_HOLDER: (holder[0], holder[1] | {"predict": table})})
+    finished(await federation.train(spec(params, eval_table="predict")))
+    assert_oracles_model(federation.states, here.oracle(params))
+    written = finished(await federation.predict(predict_request(model="job", table="predict", evaluate=True)))
+    measures = json.loads(Path(written.evaluation).read_text())["measures"]
+    scored, ids = pq.read_table(written.predictions), table.column("id").to_pylist()
+    expected = dict(zip(scored["id"].to_pylist(), scored["prediction"].to_pylist(), strict=True))
+    sign = -1.0 if objective == COX else 1.0
+    pairs = [np.sign(expected[ids[j]] - expected[ids[i]]) * sign for i in range(12) for j in range(i + 1, 12)]
+    assert measures["concordance"] == pytest.approx((1 + np.mean(pairs)) / 2)
 
 
 async def test_tables_without_an_offset_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from treetap.errors import did_you_mean, refuse
-from treetap.names import ANY, MOST_KEYS, OFFSETS, matched, named_by
+from treetap.names import ANY, LABEL_UPPER, MOST_KEYS, OFFSETS, matched, named_by
 from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
 
@@ -195,6 +195,8 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     """
     label: str | None = None
     """The label column: needed at the label holder of a training, and at parties of PIVODL that have labels."""
+    label_upper: str | None = None
+    """Column of upper bounds of labels of survival:aft. Empty or infinite: censored."""
     weight: str | None = None
     """Column of sample weights beside the label, from 0 to the job's max_sample_weight; boosting only. Predictions do
     not read it.
@@ -218,7 +220,7 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
     def _sound(self) -> TableConfig:
         twice, *by_key = ([name for name in names if names.count(name) > 1] for names in (self.columns, *self.id_keys))
         again = list(chain.from_iterable(by_key))
-        beside = {"weight": self.weight, **self.offsets}
+        beside = {LABEL_UPPER: self.label_upper, "weight": self.weight, **self.offsets}
         special = [name for name in (*self.keys, self.label, *beside.values()) if name in self.columns]
         refuse(
             (twice, f"columns names {''.join(twice[:1])!r} twice"),
@@ -227,8 +229,8 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
             # trees that split at the label, or at what was made of it, would learn nothing else
             (
                 special,
-                f"column {special and special[0]!r} is the id or the label or the weight or an offset and cannot be a "
-                "feature too",
+                f"column {special and special[0]!r} is the id or the label or the weight, an upper bound or an "
+                "offset, and cannot be a feature too",
             ),
             (self.label in self.keys, f"column {self.label!r} cannot be both the id and the label"),
             *(
@@ -238,9 +240,12 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
                 )
                 for key, name in beside.items()
             ),
-            (
-                self.weight is not None and self.label is None,
-                "weight names a column of the label holder's table, and this one has no label; leave it out",
+            *(
+                (
+                    beside[key] is not None and self.label is None,
+                    f"{key} names a column of the label holder's table, and this one has no label; leave it out",
+                )
+                for key in (LABEL_UPPER, "weight")
             ),
         )
         self._check_named()

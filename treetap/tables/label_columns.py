@@ -18,18 +18,25 @@ import pyarrow.compute as pc
 
 from treetap.arrays import Rows
 from treetap.errors import DataError
-from treetap.names import EXPOSURE
+from treetap.names import EXPOSURE, LABEL_UPPER
 from treetap.tables.categories import is_code
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, is_number, kind_name, numbers_of, row_name
 from treetap.trees.offsets import Offsets
 
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
 
 class LabelCells:
-    """The N cells of a label column; `cells_of` opens them. `texts`: as a file without types writes them."""
+    """The N cells of a label column; `cells_of` opens them. `texts`: as a file without types writes them.
 
-    def __init__(self, cells: pa.ChunkedArray, texts: pa.ChunkedArray | None = None) -> None:
-        self._cells, self._texts = cells, texts
+    `upper`: upper bounds of the labels (N,), NaN where there is none; the labels are lower ones then.
+    """
+
+    def __init__(
+        self, cells: pa.ChunkedArray, texts: pa.ChunkedArray | None = None, upper: Floats | None = None
+    ) -> None:
+        self._cells, self._texts, self._upper = cells, texts, upper
 
     def __repr__(self) -> str:
         return f"<LabelCells of {len(self._cells)} records>"
@@ -37,7 +44,8 @@ class LabelCells:
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelCells:
         """Those of the records at these places, in this order."""
         texts = None if self._texts is None else self._texts.take(pa.array(records))
-        return LabelCells(self._cells.take(pa.array(records)), texts)
+        upper = None if self._upper is None else self._upper[records]
+        return LabelCells(self._cells.take(pa.array(records)), texts, upper)
 
     def digest_part(self) -> bytes:
         """The content as bytes to be hashed; types that differ differ."""
@@ -45,6 +53,8 @@ class LabelCells:
         column = pa.table({"label": self._cells.combine_chunks()})
         if self._texts is not None:
             column = column.append_column("text", self._texts.combine_chunks())
+        if self._upper is not None:
+            column = column.append_column(LABEL_UPPER, pa.array(self._upper))
         with pa.ipc.new_stream(sink, column.schema) as stream:
             stream.write_table(column)
         return bytes(sink.getvalue())
@@ -53,6 +63,11 @@ class LabelCells:
 def cells_of(label: LabelCells) -> pa.ChunkedArray:
     """The cells themselves. Lint refuses it, and all that reads labels, to the code of parties."""
     return label._cells
+
+
+def upper_of(label: LabelCells) -> Floats | None:
+    """The upper bounds (N,) of the labels, NaN where there is none, closed as those are; None of other labels."""
+    return label._upper
 
 
 def classes_of(where: str, label: LabelCells, classes: Sequence[str] | None = None) -> pa.ChunkedArray:
@@ -71,9 +86,6 @@ def classes_of(where: str, label: LabelCells, classes: Sequence[str] | None = No
     if texts is not None and classes is None:
         codes = pc.count_distinct(pc.utf8_trim_whitespace(texts)).as_py() > pc.count_distinct(cells).as_py()
     return texts if codes and texts is not None else cells
-
-
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:

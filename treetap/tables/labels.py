@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.categories import most_categories
-from treetap.tables.label_columns import STRING, cells_of, classes_of
+from treetap.tables.label_columns import STRING, cells_of, classes_of, upper_of
 from treetap.tables.reading import Table
 from treetap.tables.source import doubles, is_number, is_text, kind_name
-from treetap.trees.job_params import BINARY, COX, REGRESSIONS
+from treetap.trees.job_params import AFT, BINARY, COX, REGRESSIONS
 from treetap.trees.loss import UNFIT, unfit_targets
 
 
@@ -28,7 +28,7 @@ from treetap.trees.loss import UNFIT, unfit_targets
 class Labels:
     """`values`: N class numbers (int64) or targets (float64); `classes`: their names, none for a regression.
 
-    `kind`: the type of the classes in their table.
+    `kind`: the type of the classes in their table. The values of survival:aft are bounds (N, 2).
     """
 
     values: np.ndarray[tuple[int], np.dtype[Any]]
@@ -59,6 +59,11 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
 
     `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
     """
+    if table.label is not None and upper_of(table.label) is not None and objective != AFT:
+        raise DataError(
+            f"{label_column(table, column)}: has upper bounds in label_upper, which {objective} does not take: train "
+            f"with objective = {AFT!r}, or on a table whose settings leave label_upper out"
+        )
     labels = read_targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
     return learnable(labels, table, column, objective)
 
@@ -71,10 +76,17 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     """
     numbers, count = objective in REGRESSIONS, len(labels.classes)
     rules = (
-        (numbers and np.ptp(labels.values) == 0, "every record has the same target; there is nothing to learn"),
+        (
+            numbers and (labels.values == labels.values[:1]).all(),
+            "every record has the same target; there is nothing to learn",
+        ),
         (
             objective == COX and (labels.values < 0).all(),
             "is negative in every record: all are censored, without event",
+        ),
+        (
+            objective == AFT and np.isinf(labels.values).any(axis=-1).all(),
+            "no record has an upper bound in label_upper: all are censored, without event",
         ),
         (not numbers and count < 2, "holds one class only; there is nothing to learn"),
         (
@@ -228,14 +240,32 @@ def _targets(
 def _fit(
     table: Table, column: str, objective: str, targets: np.ndarray[Any, np.dtype[np.float64]], rows: Rows | None = None
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The targets (m,) of some rows, or of all; `DataError` for such as the objective does not take."""
+    """The targets (m,) of some rows, or of all, of survival:aft with their upper bounds (m, 2).
+
+    `DataError` for such as the objective does not take.
+    """
     if (unfit := unfit_targets(targets, objective)).any():
         first = int(np.argmax(unfit) if rows is None else rows[np.argmax(unfit)])
         raise DataError(
             f"{label_column(table, column)}: the label at {table.where(first)} does not fit {objective}: it is "
             f"{UNFIT[objective]}"
         )
-    return targets
+    if objective != AFT:
+        return targets
+    if table.label is None or (bounds := upper_of(table.label)) is None:
+        raise DataError(
+            f"{table.path}: {AFT} needs label_upper, the column of upper bounds, in the settings of a party's table; "
+            "experiments and estimators have no place for it"
+        )
+    places = np.arange(len(bounds)) if rows is None else rows
+    upper = np.where(np.isnan(bounds), np.inf, bounds)[places]
+    if (below := np.flatnonzero(upper < targets)).size:
+        raise DataError(
+            f"{label_column(table, column)}: the label at {table.where(int(places[below[0]]))} is above its upper "
+            "bound in label_upper: write the same where the time is known, and leave the cell empty where the record "
+            "was censored"
+        )
+    return np.stack([targets, upper], axis=1)
 
 
 def _class_numbers(

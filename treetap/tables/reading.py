@@ -26,7 +26,7 @@ from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type, offsets_of, weights_of
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import NOTHING, Ids, Unlike, distinct_ids, ids_of, sorted_keys, unlike_training
-from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, row_name
+from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, numbers_of, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.trees.offsets import Offsets
 
@@ -181,7 +181,7 @@ def read_table(
     if with_label:
         if config.label is None:
             raise DataError(f"{config.title}: the configuration names no label column for this table")
-        further = [config.label, *([config.weight] if config.weight else [])]
+        further = [config.label, *filter(None, (config.weight, config.label_upper))]
     further += config.offsets.values()
     source = source_of(config)
     with source.opened():
@@ -217,7 +217,7 @@ def read_table(
         if categories is not None:
             return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
         if not config.columns:
-            others = [name for name in columns_of(source) if name not in (*config.keys, config.weight, *further)]
+            others = [name for name in columns_of(source) if name not in config.spared]
             has = f"; it has {', '.join(map(repr, others))}" if others else ""
             log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
         return _without_constant(read) if config.drop_constant else read
@@ -331,7 +331,12 @@ def _beside_features(
         if not source.typed and (is_number(label.type) or pa.types.is_boolean(label.type)):
             written = source.read([config.label], {config.label}).column(0)
             texts = plain_column(source, f"column {config.label!r}", written)
-        table = replace(table, label=_label(source, config.label, label, texts, table.rows))
+        upper = (
+            None
+            if config.label_upper is None
+            else numbers_of(source, config.label_upper, columns[config.label_upper], "a bound is one", finite=False)
+        )
+        table = replace(table, label=_label(source, config.label, label, texts, upper, table.rows))
     if with_label and config.weight:
         table = replace(table, weights=weights_of(source, config.weight, columns[config.weight])[table.rows])
     if config.offsets:
@@ -398,9 +403,10 @@ def _label(
     name: str,
     column: pa.ChunkedArray,
     texts: pa.ChunkedArray | None,
+    upper: np.ndarray[tuple[int], np.dtype[np.float64]] | None,
     order: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> LabelCells:
     try:
-        return LabelCells(column, texts).take(order)
+        return LabelCells(column, texts, upper).take(order)
     except pa.ArrowNotImplementedError:
         raise DataError(f"{path}: label column {name!r} holds {kind_name(column.type)}, which is no label") from None

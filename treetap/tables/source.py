@@ -257,8 +257,13 @@ def doubles(column: pa.ChunkedArray | pa.Array) -> Floats:
     return np.asarray(as_doubles(column).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE) -> Floats:
-    """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none, and gives advice."""
+def numbers_of(
+    path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE, *, finite: bool = True
+) -> Floats:
+    """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none, and gives advice.
+
+    `finite`: one that is infinite is refused too.
+    """
     kind = column.type
     if is_text(kind):
         few = column.unique()
@@ -266,10 +271,11 @@ def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = E
             spelt = pa.array([*TRUE, *FALSE], column.type)
             spelling = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
             return np.where(np.isnan(spelling), np.nan, spelling < len(TRUE))
-        return _parse(path, name, column.to_pylist(), advice)
+        values = _parse(path, name, column.to_pylist(), advice)
+        return _finite(path, name, values) if finite else values
     if not may_be_numbers(kind):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; {remedy_of(kind)}")
-    return _finite(path, name, doubles(column))
+    return _finite(path, name, doubles(column)) if finite else doubles(column)
 
 
 def are_booleans(cells: Iterable[str | None]) -> bool:
@@ -312,7 +318,7 @@ def _parse(path: Origin, name: str, cells: list[str | None], advice: str) -> Flo
             raise DataError(
                 f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; {remedy or advice}"
             ) from None
-    return _finite(path, name, values)
+    return values
 
 
 def _finite(path: Origin, name: str, values: Floats) -> Floats:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from treetap.errors import ConfigError, DataError, refuse
-from treetap.names import OFFSETS
+from treetap.names import LABEL_UPPER, OFFSETS
 from treetap.strict import Strict, fitting, unshown
 from treetap.tables.normalised import checked as checked_rules
 from treetap.tables.normalised import rules_of
@@ -245,7 +245,8 @@ class SourceKeys(Strict):
     @property
     def spared(self) -> list[str]:
         """The columns that are no features: those of ids, labels, weights and offsets."""
-        return [*self.keys, *filter(None, (getattr(self, name, None) for name in ("label", "weight", *OFFSETS)))]
+        named = ("label", LABEL_UPPER, "weight", *OFFSETS)
+        return [*self.keys, *filter(None, (getattr(self, name, None) for name in named))]
 
     @property
     def places(self) -> list[Path | str]:

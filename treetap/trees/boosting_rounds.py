@@ -19,7 +19,7 @@ from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees import metrics, sampling
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.job_params import COX, REGRESSIONS
+from treetap.trees.job_params import COX, REGRESSIONS, SURVIVAL
 from treetap.trees.loss import LARGEST_TARGET, QuantileError, Quantised, loss_for
 from treetap.trees.metrics import finite
 from treetap.trees.offsets import Offsets
@@ -276,7 +276,8 @@ def check_weights(weights: Floats, labels: Labels, params: BoostingParams, train
     for rows, what in ((training, "to train on"), (~training, "of the validation share")):
         if rows.any() and not weights[rows].any():
             raise DataError(f"all records {what} have sample weight 0")
-    if params.objective in REGRESSIONS and np.abs(labels).max() * max(1.0, weights.max()) > LARGEST_TARGET:
+    sized = params.objective in REGRESSIONS and params.objective not in SURVIVAL
+    if sized and np.abs(labels).max() * max(1.0, weights.max()) > LARGEST_TARGET:
         raise DataError(f"targets times sample weights must not exceed {LARGEST_TARGET:g}")
 
 

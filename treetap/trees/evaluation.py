@@ -13,8 +13,8 @@ and formulas are scikit-learn's:
     calibration                              for each class shown: ten bins of {low, high, records, mean, observed}
 
 and of a regression: version, objective, records, measures (those, mae, r2, and of counts and amounts deviance and d2)
-and `residuals`, the quantiles of the label less the prediction; of survival:cox its loss alone. A figure that is not
-defined is null.
+and `residuals`, the quantiles of the label less the prediction; of survival its loss and the index of
+concordance. A figure that is not defined is null.
 
 Two classes show the curves of one alone: of the second, unless the first is rare. More classes show those of each
 against the rest. Where one is looked for, its curves are the only ones. Above `MOST_CLASSES` classes `confusion` is
@@ -32,8 +32,9 @@ import numpy as np
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.trees import metrics
-from treetap.trees.job_params import COX, REGRESSIONS
+from treetap.trees.job_params import COX, REGRESSIONS, SURVIVAL
 from treetap.trees.number_metrics import explained
+from treetap.trees.survival import concordance
 
 Json = dict[str, Any]
 Row = dict[str, float | int]
@@ -72,9 +73,10 @@ def evaluate(
     measures = metrics.evaluate(objective, predicted, labels, options=options)
     head: Json = {"version": VERSION, "objective": objective, "records": len(labels)}
     if objective in REGRESSIONS:
-        if objective == COX:  # its labels are no numbers to come near to
-            return {**head, "measures": metrics.finite(measures), "residuals": []}
         values, truth = predicted.reshape(-1), np.asarray(labels, dtype=np.float64)
+        if objective in SURVIVAL:  # their labels are no numbers to come near to
+            measures["concordance"] = concordance(-values if objective == COX else values, truth)
+            return {**head, "measures": metrics.finite(measures), "residuals": []}
         measures |= {"mae": float(np.mean(np.abs(values - truth))), "r2": r2(values, truth)}
         measures |= explained(objective, values, truth, options)
         quantiles = zip(QUANTILES, np.quantile(truth - values, QUANTILES), strict=True)

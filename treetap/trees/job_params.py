@@ -18,12 +18,15 @@ OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 LOG_LINKED = ("count:poisson", "reg:gamma", "reg:tweedie")
 #: The objective of times to an event, whose loss is of all records together.
 COX = "survival:cox"
+#: That of times of which bounds are known.
+AFT = "survival:aft"
+SURVIVAL = (COX, AFT)
 #: Objectives of boosting.
-BOOSTED = (*OBJECTIVES, *LOG_LINKED, "reg:quantileerror", COX)
+BOOSTED = (*OBJECTIVES, *LOG_LINKED, "reg:quantileerror", *SURVIVAL)
 #: Objectives whose labels are numbers, not classes.
 REGRESSIONS = ("reg:squarederror", "squared_error", *BOOSTED[3:])
-#: Objectives whose second derivatives have no bound that is known before the training.
-UNBOUNDED = (*LOG_LINKED, COX)
+#: Objectives whose second derivatives have no bound that is known before the training, or one that few come near.
+UNBOUNDED = (*LOG_LINKED, *SURVIVAL)
 #: Objectives of two classes with one score, from which the probability of the second class follows.
 BINARY = ("binary:logistic",)
 

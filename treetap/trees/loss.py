@@ -25,8 +25,8 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError, DataError
-from treetap.trees import hazards, metrics
-from treetap.trees.job_params import COX
+from treetap.trees import metrics, survival
+from treetap.trees.job_params import AFT, COX
 from treetap.trees.offsets import Offsets
 
 FRACTION_BITS = 32
@@ -329,7 +329,7 @@ class Tweedie(LogLinked):
 class Cox(LogLinked):
     """survival:cox. Derivatives of the partial likelihood, to which all training records belong, drawn or not."""
 
-    objective = COX
+    objective, usual_base = COX, 1.0
 
     def base_margin(
         self,
@@ -338,18 +338,38 @@ class Cox(LogLinked):
         weights: Floats | None = None,  # noqa: ARG002
         offsets: Offsets | None = None,  # noqa: ARG002
     ) -> Floats:
-        """The logarithm of base_score, on which nothing depends; by default 0."""
-        return np.array([math.log(base_score or 1.0)])
+        """The logarithm of base_score, or of a constant; of hazards nothing depends on it."""
+        return np.array([math.log(base_score or self.usual_base)])
 
     def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
-        g, h = hazards.derivatives(scores[:, 0], labels)
+        g, h = survival.hazard_derivatives(scores[:, 0], labels)
         return g[:, None], h[:, None]
+
+
+class FailureTimes(Cox):
+    """survival:aft with `aft_loss_distribution` and its scale; labels are bounds (N, 2) of times: see `survival`."""
+
+    objective, usual_base = AFT, 0.5
+
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
+        g, h = survival.time_derivatives(scores[:, 0], labels, self.options)
+        return g[:, None], h[:, None]
+
+    def check(self, labels: Array) -> None:
+        """Bounds are finite numbers above 0, upper ones not below them."""
+        if (
+            np.ndim(labels) != 2
+            or not (np.isfinite(labels[:, 0]) & (labels[:, 0] > 0) & (labels[:, 0] <= labels[:, 1])).all()
+        ):
+            raise DataError(
+                f"labels of {AFT} are bounds (N, 2): finite lower ones above 0, and upper ones not below them"
+            )
 
 
 Loss = Logistic | Softmax | SquaredError | Poisson | Gamma | Tweedie | Cox
 #: Objectives of one output.
 _OF_ONE: dict[str, type[SquaredError | Poisson | Gamma | Tweedie | Cox]] = {
-    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie, Cox)
+    of.objective: of for of in (SquaredError, QuantileError, Poisson, Gamma, Tweedie, Cox, FailureTimes)
 }
 
 
@@ -416,6 +436,7 @@ def check_targets(labels: Array, objective: str) -> None:
 UNFIT = {
     **dict.fromkeys(("count:poisson", "reg:tweedie"), "negative, and it takes numbers from 0"),
     COX: "0: a time of an event is above 0, and that of a censored record below",
+    AFT: "0 or negative: a time's lower bound is above 0, and near 0 where only its upper one is known",
     "reg:gamma": "0 or negative, and it takes numbers above 0: use reg:tweedie where some records have none",
 }
 
@@ -424,7 +445,7 @@ def unfit_targets(values: Floats, objective: str) -> Bools:
     """The targets (N,) that an objective does not take."""
     if objective not in UNFIT:
         return np.zeros(len(values), dtype=bool)
-    rules: dict[str, Bools] = {"reg:gamma": values <= 0, COX: values == 0}
+    rules: dict[str, Bools] = {**dict.fromkeys(("reg:gamma", AFT), values <= 0), COX: values == 0}
     return rules.get(objective, values < 0)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Array, Floats
-from treetap.trees import hazards
-from treetap.trees.job_params import COX
+from treetap.trees import survival
+from treetap.trees.job_params import AFT, COX
 
 #: XGBoost's least prediction of a count in a logarithm, and what it adds to both sides of a ratio.
 _LEAST_COUNT, _BESIDE = 1e-16, 1e-6
@@ -39,7 +39,11 @@ def of_numbers(
 ) -> dict[str, float]:
     """The measures that fit an objective of numbers, first the loss that early stopping watches."""
     if objective == COX:
-        return {"cox_nloglik": hazards.loss(predicted, labels)}
+        return {"cox_nloglik": survival.hazard_loss(predicted, labels)}
+    if objective == AFT:
+        losses = survival.time_losses(np.log(predicted), labels, options)
+        within = (labels[:, 0] <= predicted) & (predicted <= labels[:, 1])
+        return {"aft_nloglik": mean(losses, weights), "interval_regression_accuracy": mean(within, weights)}
     y, error = np.asarray(labels, dtype=np.float64), {"rmse": rmse(predicted, labels, weights)}
     if objective == "count:poisson":
         counts, places = np.unique(y, return_inverse=True)
@@ -56,7 +60,7 @@ def of_numbers(
         return {"tweedie_nloglik": mean(losses, weights), **error}
     if objective == "reg:quantileerror":
         share, short = float(options["quantile_alpha"]), y - predicted
-        return {"quantile": mean(np.where(short >= 0, share, share - 1.0) * short, weights), **error}
+        error = {"quantile": mean(np.where(short >= 0, share, share - 1.0) * short, weights), **error}
     return error
 
 

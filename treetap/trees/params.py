@@ -31,6 +31,7 @@ from treetap.trees.job_params import (
     out_of_range,
 )
 from treetap.trees.loss import UNIT, largest_step, record_bounds
+from treetap.trees.survival import DISTRIBUTIONS
 
 #: Greatest depth of trees that are padded: a full tree of it has 2,048 leaves.
 MOST_PADDED_DEPTH = 11
@@ -172,11 +173,13 @@ _BOOSTING_RANGES = {
     "max_leaves": Range(0, 2**20, integer=True),
     "tweedie_variance_power": Range(1, 2, open_low=True, open_high=True),
     "quantile_alpha": Range(0, 1, open_low=True, open_high=True),
+    "aft_loss_distribution_scale": Range(0, _LARGEST, open_low=True),
     "max_cat_to_onehot": Range(1, 1_000_000, integer=True),
     "max_cat_threshold": Range(1, 1_000_000, integer=True),
 }
 _BOOSTING_CHOICES = {
     "objective": BOOSTED,
+    "aft_loss_distribution": DISTRIBUTIONS,
     "multi_strategy": MULTI_STRATEGIES,
     "grow_policy": GROW_POLICIES,
     "model": MODELS,
@@ -231,6 +234,10 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     """Of reg:tweedie: the variance grows with the mean to this power, from counts near 1 to amounts near 2."""
     quantile_alpha: float = 0.5
     """Of reg:quantileerror: the share of records whose label the prediction exceeds; 0.5: the median."""
+    aft_loss_distribution: str = DISTRIBUTIONS[0]
+    """Of survival:aft: the distribution of a time's logarithm."""
+    aft_loss_distribution_scale: float = 1.0
+    """Of survival:aft: its scale σ."""
     grow_policy: str = GROW_POLICIES[0]
     """Order of splits: level by level, or the largest loss change first, which `expansion_order` must allow."""
     model: str = TREES

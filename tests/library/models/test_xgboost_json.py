@@ -14,7 +14,7 @@ import pytest
 from tests.library.trees.boosters import stored_trees
 from tests.library.trees.decisions import raw_decisions
 from tests.library.trees.tables import Parties, encoded, labels_for, signal, table
-from tests.oracle import COX, LOGARITHMIC, QUANTILE
+from tests.oracle import AFT, COX, LOGARITHMIC, QUANTILE
 from treetap.errors import BadInput
 from treetap.lab.experiment.xgboost_export import Column, feature_names, threshold_of, xgboost_model
 from treetap.models.own_split import OwnSplit
@@ -36,7 +36,7 @@ BOOSTED = [
         {"base_score": 0.993, "learning_rate": 0.9, "min_child_weight": 0.01},
     ),
     ("reg:squarederror", "one_output_per_tree", 2, {"subsample": 0.7}),
-    *((objective, "one_output_per_tree", 2, {}) for objective in (*LOGARITHMIC, QUANTILE, COX)),
+    *((objective, "one_output_per_tree", 2, {}) for objective in (*LOGARITHMIC, QUANTILE, COX, AFT)),
     (
         "multi:softprob",
         "one_output_per_tree",

@@ -18,6 +18,7 @@ from treetap.errors import DataError
 from treetap.party.setup.steps import fingerprint
 from treetap.tables.config import TableConfig
 from treetap.tables.label_columns import cells_of
+from treetap.tables.labels import read_labels, read_targets
 from treetap.tables.reading import read_ids, read_table
 from treetap.tables.written import content_of
 
@@ -331,6 +332,17 @@ def test_a_wrong_weight_is_named_by_its_place(cell: str, fault: str, tmp_path: P
     path = _csv(tmp_path, "1", "2", cell, "1")
     message = refusal(path, "a", label="y", weight="w", match=f": line 4, .*column 'w'.*{fault}")
     assert not cell or cell == "inf" or cell not in message
+
+
+@pytest.mark.parametrize("cell", ["", "inf", " Infinity", "+inf"])
+def test_an_upper_bound_may_be_missing_or_infinite(cell: str, tmp_path: Path) -> None:
+    """In the order of ids, as the labels are, and in that of records taken."""
+    path = text_file(tmp_path, f"id,a,y,w\nr4,1,3,3\nr3,2,2.5,{cell}\nr2,3,2,2\nr1,4,7,7.5\n")
+    table = read(path, "a", label="y", label_upper="w")
+    assert read_labels(table, "y", "survival:aft").values.tolist() == [[7, 7.5], [2, 2], [2.5, np.inf], [3, 3]]
+    assert read_targets(table.take(np.array([2, 0])), "y", "survival:aft").values.tolist() == [[2.5, np.inf], [7, 7.5]]
+    other = text_file(tmp_path, f"id,a,y,w\nr4,1,3,3\nr3,2,2.5,{cell}\nr2,3,2,9\nr1,4,7,7.5\n", "other.csv")
+    assert fingerprint(table) != fingerprint(read(other, "a", label="y", label_upper="w"))
 
 
 def test_weights_are_part_of_a_tables_fingerprint(tmp_path: Path) -> None:

@@ -24,7 +24,11 @@ SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "m
 
 
 #: Parameters of one objective alone.
-OPTIONS = {"reg:tweedie": ("tweedie_variance_power",), "reg:quantileerror": ("quantile_alpha",)}
+OPTIONS = {
+    "reg:tweedie": ("tweedie_variance_power",),
+    "reg:quantileerror": ("quantile_alpha",),
+    "survival:aft": ("aft_loss_distribution", "aft_loss_distribution_scale"),
+}
 
 
 def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
@@ -35,6 +39,14 @@ def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
         codes[part.codes == np.array([feature.n_bins for feature in part.features])] = np.nan
         blocks.append(codes)
     return np.hstack(blocks)
+
+
+def matrix(data: Any, labels: Any, **more: Any) -> Any:
+    """What xgboost trains on; labels (N,), or bounds (N, 2)."""
+    if np.ndim(labels) == 1:
+        return xgb.DMatrix(data, label=labels, **more)
+    lower, upper = np.transpose(labels)
+    return xgb.DMatrix(data, label_lower_bound=lower, label_upper_bound=upper, **more)
 
 
 def told_apart(

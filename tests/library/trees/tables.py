@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.oracle import COX, LOGARITHMIC, QUANTILE
+from tests.oracle import AFT, COX, LOGARITHMIC, QUANTILE
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.params import BoostingParams
 
@@ -60,6 +60,10 @@ def labels_for(objective: str, value: npt.NDArray[np.float64], classes: int) -> 
     if objective == COX:
         times = np.random.default_rng(len(value) + 1).exponential(np.exp(-value / 2.0))
         return np.where(np.arange(len(value)) % 3 == 0, -times, times)
+    if objective == AFT:  # events, intervals and records that were censored, by turns
+        times = np.random.default_rng(len(value) + 1).weibull(2.5, len(value)) * np.exp(value / 2.0)
+        upper = np.choose(np.arange(len(value)) % 3, [times, 1.5 * times, np.full(len(value), np.inf)])
+        return np.stack([times, upper], axis=1)
     if objective in LOGARITHMIC:
         means = np.exp(value / 2.0)
         if objective == "reg:gamma":
@@ -127,7 +131,7 @@ def cases() -> list[Case]:
     kinds = [
         ("binary:logistic", "one_output_per_tree", 2),
         ("reg:squarederror", "one_output_per_tree", 2),
-        *((objective, "one_output_per_tree", 2) for objective in (*LOGARITHMIC, QUANTILE, COX)),
+        *((objective, "one_output_per_tree", 2) for objective in (*LOGARITHMIC, QUANTILE, COX, AFT)),
         ("multi:softprob", "one_output_per_tree", 3),
         ("multi:softprob", "multi_output_tree", 4),
     ]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.library.trees.boosters import as_input, boosted, stored_trees, told_apart
+from tests.library.trees.boosters import as_input, boosted, matrix, stored_trees, told_apart
 from tests.library.trees.tables import Parties, drawn_weights, encoded, labels_for, signal, table
 from tests.oracle import oracle_predict
 from treetap.errors import ConfigError, DataError
@@ -44,6 +44,7 @@ KINDS = [
     ("reg:gamma", "one_output_per_tree", 2),
     ("reg:tweedie", "one_output_per_tree", 2),
     ("survival:cox", "one_output_per_tree", 2),
+    ("survival:aft", "one_output_per_tree", 2),
     ("multi:softprob", "one_output_per_tree", 3),
     ("multi:softprob", "multi_output_tree", 3),
 ]
@@ -78,7 +79,7 @@ def test_scores_equal_xgboost(kind: tuple[str, str, int], shape: int) -> None:
     told_apart(parties, labels, params, classes)
     tables = encoded(parties, params.max_bin)
     model = train(tables, labels, params, classes)
-    _, theirs = boosted(xgb.DMatrix(as_input(tables), label=labels), params, classes)
+    _, theirs = boosted(matrix(as_input(tables), labels), params, classes)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
 
 
@@ -135,7 +136,7 @@ def test_weighted_scores_equal_xgboost(kind: tuple[str, str, int], positive: flo
     told_apart(parties, labels, params, classes, weights=weights)
     tables = encoded(parties, params.max_bin)
     model = train(tables, labels, params, classes, weights=weights)
-    _, theirs = boosted(xgb.DMatrix(as_input(tables), label=labels, weight=weights), params, classes)
+    _, theirs = boosted(matrix(as_input(tables), labels, weight=weights), params, classes)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     plain = train(tables, labels, replace(params, scale_pos_weight=1.0), classes)
     assert np.abs(plain.predict(tables) - theirs).max() > 0.05
@@ -157,7 +158,7 @@ def test_continued_scores_equal_xgboost(kind: tuple[str, str, int]) -> None:
     tables = encoded(parties, before.max_bin)
     base = train(tables, labels, before, classes)
     model = train(tables, labels, after, classes, base=base)
-    data = xgb.DMatrix(as_input(tables), label=labels)
+    data = matrix(as_input(tables), labels)
     booster, _ = boosted(data, before, classes)
     continued, theirs = boosted(data, after, classes, base=booster)
     assert continued.num_boosted_rounds() == 5

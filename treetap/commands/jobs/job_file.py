@@ -419,7 +419,6 @@ _HIST = "there is one way to grow trees, that of tree_method = 'hist' on each pa
 _COLUMNS = "each party draws its columns once for a tree, by colsample_bytree"
 _TYPES = "which columns are numbers, dates or categories follows from each party's table and its `encode`"
 _RANKING = "ranking is not offered"
-_SURVIVAL = "use 'survival:cox' for times of events, of which censored ones are negative"
 _STORAGE = "is about the memory of XGBoost's own histograms"
 
 #: What other files and tables have → where.
@@ -442,7 +441,6 @@ NOT_OFFERED = {
     **dict.fromkeys(("lambdarank_pair_method", "lambdarank_num_pair_per_sample", "lambdarank_normalization"), _RANKING),
     **dict.fromkeys(("lambdarank_score_normalization", "lambdarank_unbiased", "lambdarank_bias_norm"), _RANKING),
     **dict.fromkeys(("ndcg_exp_gain",), _RANKING),
-    **dict.fromkeys(("aft_loss_distribution", "aft_loss_distribution_scale"), _SURVIVAL),
     "huber_slope": "its objective is not offered",
     "booster": "trees are what is grown, as with booster = 'gbtree'",
     "callbacks": "a job is a file, and calls nothing",
@@ -469,7 +467,6 @@ _OBJECTIVES = {
     "multi:softmax": "write 'multi:softprob': predictions name the most probable class too",
     "reg:squaredlogerror": "use 'reg:squarederror' of logarithms, or 'reg:gamma' for amounts",
     **dict.fromkeys(("reg:absoluteerror", "reg:pseudohubererror"), "use 'reg:quantileerror' for the median"),
-    "survival:aft": _SURVIVAL,
     **dict.fromkeys(("rank:ndcg", "rank:map", "rank:pairwise"), _RANKING),
 }
 

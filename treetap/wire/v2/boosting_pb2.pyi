@@ -47,6 +47,8 @@ class BoostingParams(google.protobuf.message.Message):
     QUANTILE_ALPHA_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     CYCLE_FIELD_NUMBER: builtins.int
+    AFT_LOSS_DISTRIBUTION_FIELD_NUMBER: builtins.int
+    AFT_LOSS_DISTRIBUTION_SCALE_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -77,6 +79,10 @@ class BoostingParams(google.protobuf.message.Message):
     """Of reg:quantileerror; absent: 0.5."""
     model: builtins.str
     """Absent: trees."""
+    aft_loss_distribution: builtins.str
+    """Of survival:aft; absent: normal."""
+    aft_loss_distribution_scale: builtins.float
+    """Of survival:aft; absent: 1."""
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
     @property
@@ -108,9 +114,15 @@ class BoostingParams(google.protobuf.message.Message):
         quantile_alpha: builtins.float | None = ...,
         model: builtins.str | None = ...,
         cycle: collections.abc.Iterable[builtins.str] | None = ...,
+        aft_loss_distribution: builtins.str | None = ...,
+        aft_loss_distribution_scale: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_delta_step", b"_max_delta_step", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_quantile_alpha", b"_quantile_alpha", "_scale_pos_weight", b"_scale_pos_weight", "_tweedie_variance_power", b"_tweedie_variance_power", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_sample_weight", b"max_sample_weight", "model", b"model", "quantile_alpha", b"quantile_alpha", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "tweedie_variance_power", b"tweedie_variance_power"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_delta_step", b"_max_delta_step", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_quantile_alpha", b"_quantile_alpha", "_scale_pos_weight", b"_scale_pos_weight", "_tweedie_variance_power", b"_tweedie_variance_power", "base_score", b"base_score", "cycle", b"cycle", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "model", b"model", "multi_strategy", b"multi_strategy", "objective", b"objective", "quantile_alpha", b"quantile_alpha", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "tweedie_variance_power", b"tweedie_variance_power", "validation_share", b"validation_share"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_aft_loss_distribution", b"_aft_loss_distribution", "_aft_loss_distribution_scale", b"_aft_loss_distribution_scale", "_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_delta_step", b"_max_delta_step", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_quantile_alpha", b"_quantile_alpha", "_scale_pos_weight", b"_scale_pos_weight", "_tweedie_variance_power", b"_tweedie_variance_power", "aft_loss_distribution", b"aft_loss_distribution", "aft_loss_distribution_scale", b"aft_loss_distribution_scale", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_sample_weight", b"max_sample_weight", "model", b"model", "quantile_alpha", b"quantile_alpha", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "tweedie_variance_power", b"tweedie_variance_power"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_aft_loss_distribution", b"_aft_loss_distribution", "_aft_loss_distribution_scale", b"_aft_loss_distribution_scale", "_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_cat_threshold", b"_max_cat_threshold", "_max_cat_to_onehot", b"_max_cat_to_onehot", "_max_delta_step", b"_max_delta_step", "_max_sample_weight", b"_max_sample_weight", "_model", b"_model", "_quantile_alpha", b"_quantile_alpha", "_scale_pos_weight", b"_scale_pos_weight", "_tweedie_variance_power", b"_tweedie_variance_power", "aft_loss_distribution", b"aft_loss_distribution", "aft_loss_distribution_scale", b"aft_loss_distribution_scale", "base_score", b"base_score", "cycle", b"cycle", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_cat_threshold", b"max_cat_threshold", "max_cat_to_onehot", b"max_cat_to_onehot", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "model", b"model", "multi_strategy", b"multi_strategy", "objective", b"objective", "quantile_alpha", b"quantile_alpha", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "tweedie_variance_power", b"tweedie_variance_power", "validation_share", b"validation_share"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_aft_loss_distribution", b"_aft_loss_distribution"]) -> typing.Literal["aft_loss_distribution"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_aft_loss_distribution_scale", b"_aft_loss_distribution_scale"]) -> typing.Literal["aft_loss_distribution_scale"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
