@@ -62,10 +62,10 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 11,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 55_522,  # publishing, where it has run; screenings, several keys, joins from the left, new records, reasons, refreshing
+    "words of docs": 60_500,  # the paper, what is stable, screenings, several keys, joins from the left, reasons
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
-    "words of the changelog": 1_009,  # decisions, keys, joins from the left, rows sent, new records, reasons
+    "words of the changelog": 1_100,  # decisions, keys, joins from the left, rows sent, new records, reasons
     "words of prose of reproductions": 2_993,
     "words of the README": 720,
     "files that monotone costs": 17,  # its own file lies beside the criterion
