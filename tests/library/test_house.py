@@ -62,7 +62,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 11,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 55_525,  # publishing; screenings, several keys, joins from the left, new records, reasons
+    "words of docs": 55_522,  # publishing; screenings, several keys, joins from the left, new records, reasons
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
     "words of the changelog": 1_009,  # decisions, keys, joins from the left, rows sent, new records, reasons
