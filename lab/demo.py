@@ -22,7 +22,6 @@ from treetap.attacks.verdict import Verdict
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
 from treetap.errors import BadInput
-from treetap.lab.experiment.command import verdict as verdict_of
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, DataTable, PartyTable
 from treetap.lab.experiment.joined_table import read_table
@@ -243,6 +242,8 @@ def conclude(run: RunResult, params: JobParams) -> None:
         "verdicts": [it.model_copy(update={"other": None}) for it in worst.values()],
         "to_do": {learned: cure.splitlines()[0] for learned, cure in run.to_do.items()},
     }
+    from treetap.lab.experiment.command import verdict as verdict_of  # it needs what pages need
+
     print_words(terminal.out, *verdict_of([run.model_copy(update=brief)]))
     if params.adds_noise:
         terminal.out.print("Leaf weights have noise; without it the model would be that of the joined table.")

@@ -15,7 +15,7 @@ from tests.commands.command import screen
 from tests.commands.experiment_documents import run
 from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.advice.names import DEFENCES, PLAIN, plainly
-from treetap.attacks.report import print_verdict
+from treetap.attacks.report.page import print_verdict
 from treetap.attacks.report.verdict import SHARES, to_do
 from treetap.attacks.verdict import Compared, FirstNamed, Measure, Verdict, judged
 from treetap.commands.jobs import progress_view
