@@ -27,6 +27,7 @@ import numpy.typing as npt
 import xgboost
 
 from tests.campaign.drawn_frames import Frame, drawn_frame
+from tests.xgboost_releases import otherwise
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
 from treetap.lab.api.frames import ID, arrow_of
@@ -538,6 +539,8 @@ def _plain(tree: Divided) -> dict[int, Any]:
 def outcome(seed: int) -> tuple[str, Any]:
     """The fate of a seed's training: "equal", a rule's name, or "finding" with what is to be said of it."""
     frame, case = drawn(seed)
+    if rule := otherwise(case.params, case.directions, categories=any(case.categorical)):
+        return f"of another release: {rule}", None
     found: dict[str, Any] = {}
     try:
         tables = read(frame, case)

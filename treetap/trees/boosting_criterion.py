@@ -6,7 +6,7 @@ Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order
 2. T_k = G_k moved towards 0 by α, at most to 0; w_k = −T_k/(H_k+λ), moved to ±δ if its magnitude exceeds δ > 0.
 3. gain(node) = 0 + gain_0 + gain_1 + …, an output with H_k ≤ 0 or H_k < min_child_weight giving 0. With δ = 0 gain_k is
    T_k·T_k/(H_k+λ); else, as XGBoost has it, −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)) in a tree of one output, −(T_k·w_k) in
-   one of several. Of these XGBoost leaves out the α·|w_k| that the penalty would add.
+   one of several. Of these XGBoost before 3.4 leaves out the 2·α·|w_k| that the penalty would add.
 4. loss change = (gain(L) + gain(R)) − gain(parent).
 
 In a tree with monotone constraints, of one output, w_k is then moved into the node's bounds, and gain_k is always that
@@ -17,12 +17,13 @@ of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)).
 Where two loss changes nearly tie `treetap.trees.exact_rule` decides, but for trees of several outputs, α, δ, bounded
 weights and noise.
 
-Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
-gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;
-a multi-output tree does not, it gives every output with H_k < min_child_weight gain 0 and weight 0.
+Rules taken from XGBoost 3.2 and 3.3 (each pinned by a test; 3.4 changed some, see docs/xgboost.md): a split is kept if
+its loss change is > 1e-6 and ≥ gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a
+side with H < min_child_weight; a multi-output tree does not, it gives every output with H_k < min_child_weight gain 0
+and weight 0.
 
-Difference: XGBoost makes a node a leaf if the best candidate has a side with H = 0; here such a candidate is left
-out. With the losses of `loss` H = 0 means no record of a factor above 0, hence G = 0 and a loss change of 0, so no
+Difference: XGBoost before 3.4 makes a node a leaf if the best candidate has a side with H = 0; here such a candidate is
+left out. With the losses of `loss` H = 0 means no record of a factor above 0, hence G = 0 and a loss change of 0, so no
 model shows the difference.
 Among cuts that empty bins make equal, XGBoost takes the highest if missing values go left; here ties go to the lowest.
 
@@ -155,7 +156,7 @@ def leaf_weights(sums: Ints, scale: float, params: GainParams, within: Within | 
 def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
     """The order of categories by the weights that leaves of each would have: sums (K, 3) → (K,), ascending and stable.
 
-    XGBoost orders by these weights too, so that a category with H < min_child_weight has weight 0.
+    XGBoost before 3.4 orders by these weights too, so that a category with H < min_child_weight has weight 0.
     """
     return np.argsort(node_weights(sums, scale, params)[:, 0], kind="stable")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,13 @@ from tests.oracle import OracleModel, oracle_train
 from treetap.trees.binning import BinnedTable
 from treetap.trees.params import BoostingParams
 
-xgb = pytest.importorskip("xgboost")
+pytest.importorskip("xgboost")
+import xgboost as xgb
+
+from tests.xgboost_releases import CHANGED, RELEASE, otherwise
+
+#: For what holds up to the last release whose rules treetap has.
+AS_BEFORE = pytest.mark.skipif(RELEASE >= CHANGED, reason="XGBoost 3.4 does otherwise: docs/xgboost.md")
 #: A float32 program ranks two splits as we do if their loss changes differ by more than its rounding.
 SAFE_LEAD = 2e-5
 SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "max_delta_step", "gamma",
@@ -61,16 +68,27 @@ def told_apart(
 def boosted(
     data: Any, params: BoostingParams, classes: int = 2, base: Any = None, directions: Sequence[Sequence[int]] = ()
 ) -> tuple[Any, Any]:
-    """A booster of the same parameters, and its margins on the data that trained it (N, outputs)."""
+    """A booster of the same parameters, and its margins on the data that trained it (N, outputs).
+
+    Ends the test where the installed release has another rule.
+    """
+    every = [direction for own in directions for direction in own]
+    if rule := otherwise(params, every, categories="c" in (data.feature_types or ())):
+        pytest.skip(f"XGBoost {xgb.__version__} does otherwise: {rule}")
     settings = {name: getattr(params, name) for name in SAME if getattr(params, name) is not None}
     settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
     settings |= {"num_class": classes} if params.objective == "multi:softprob" else {}
     own = OPTIONS.get(params.objective, ())
     settings |= {name: getattr(params, name) for name in own}
     settings |= {"scale_pos_weight": params.scale_pos_weight} if params.objective == "binary:logistic" else {}
-    settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
+    settings["monotone_constraints"] = tuple(every)
     booster = xgb.train(settings, data, params.n_estimators, xgb_model=base)
     return booster, booster.predict(data, output_margin=True).reshape(data.num_row(), -1)
+
+
+def refused_before(release: tuple[int, int], said: str) -> AbstractContextManager[Any]:
+    """Expects XGBoost's refusal, of releases before this one."""
+    return pytest.raises(xgb.core.XGBoostError, match=said) if release > RELEASE else nullcontext()
 
 
 def stored_trees(booster: Any) -> list[dict[str, Any]]:
