@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.xdist_group
 def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     """Every page, and nothing that is fetched from elsewhere."""
     if shutil.which("zensical", path=str(Path(sys.executable).parent)) is None:
-        pytest.skip("needs zensical and mkdocstrings-python: pip install '.[site]'")
+        pytest.skip("needs zensical and mkdocstrings-python: make .venv/.docs")
     command = [sys.executable, "-m", "tools.renderers.site", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)

@@ -15,7 +15,7 @@ modules that are named. The API needs `pip install '.[api]'`.
 """
 #: Heading → its names: of `treetap` itself, or the full name of a class that one of these returns.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Estimators": ("FederatedClassifier", "FederatedRegressor"),
+    "Estimators": ("FederatedClassifier", "FederatedRegressor", "treetap.lab.api.parameters.Parameters"),
     "Federations": ("federation", "connect", "treetap.lab.api.loopback.Loopback", "treetap.lab.api.models.Connection"),
     "Experiments and audits": (
         "experiment",
@@ -41,7 +41,5 @@ def rendered(docs: Path) -> dict[Path, str]:
     for heading, names in SECTIONS.items():
         lines += [f"## {heading}", ""]
         for name in names:
-            lines += [f"::: {name if '.' in name else f'treetap.{name}'}"]
-            lines += ["    options:", "      force_inspection: true"] if heading == "Estimators" else []
-            lines.append("")
+            lines += [f"::: {name if '.' in name else f'treetap.{name}'}", ""]
     return {docs / "reference" / "api.md": "\n".join(lines).rstrip() + "\n"}

@@ -244,7 +244,7 @@ def main() -> int:
     given = parser.parse_args()
     program = shutil.which("zensical", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if program is None:
-        print("zensical is not installed: pip install '.[site]'", file=sys.stderr)
+        print("zensical is not installed: make .venv/.docs", file=sys.stderr)
         return 2
     out = given.out.absolute()
     repository = copied(given.docs.absolute(), out / "pages")
