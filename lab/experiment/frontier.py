@@ -101,7 +101,7 @@ def table_of(document: FrontierDocument) -> Table:
             for number, point in enumerate(document.points)
         ],
         "All points",
-        style="cards",
+        style="dense",
     )
 
 
@@ -118,7 +118,7 @@ def by_attack(document: FrontierDocument) -> Table:
             for number, point in enumerate(document.points)
         ],
         "V-measure by attack",
-        style="cards",
+        style="dense",
     )
 
 
