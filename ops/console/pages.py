@@ -270,7 +270,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Certificates",
                 ("Whose", "Name", "Ends", "Days left"),
-                "The party has none: insecure = true.",
+                "The party has none: insecure = true. Those of its [tls] would be here, with the days left.",
                 lambda view: [
                     (
                         *(one.what, one.subject, moment(one.ends) if one.ends else "–"),
