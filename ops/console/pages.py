@@ -208,8 +208,8 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Limits and leakage",
                 ("Of", "Limit", "Used", "Most", "Left"),
-                "Nothing was charged, and no limit is set: the loosest setting. What the policy's [labels], [columns] and "
-                "[partners.NAME] bound is here, with what is left.",
+                "Nothing was charged, and no limit is set: the loosest setting. What the policy's [labels], [columns] "
+                "and [partners.NAME] bound is here, with what is left.",
                 lambda view: [
                     (
                         one.of,
@@ -288,7 +288,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Transcripts",
                 ("Job", "Size", "Changed", "Reports beside it"),
-                "No transcript is kept. With record in the policy's [people] each job leaves one here, which an audit reads.",
+                "No transcript is kept. With record in the policy's [people] each job leaves one here, for audits.",
                 lambda view: [
                     (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(map(_name, one.reports)) or "–")
                     for one in view.transcripts

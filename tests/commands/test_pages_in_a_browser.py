@@ -12,7 +12,6 @@ from tests.attacks.browser import Browser, checker, found
 from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from tests.commands.experiment_documents import experiment, run
-from treetap.attacks.advice.names import DEFENCES
 from treetap.attacks.report.page import html as audit_html
 from treetap.lab.experiment.frontier import html as frontier_html
 from treetap.lab.experiment.headline import Gain
@@ -45,9 +44,8 @@ COLLIDE = """[...document.querySelectorAll("figure > svg")].filter(it => it.chec
 })"""
 #: Cards of which a tenth or more is empty at the right.
 EMPTY = """[...document.querySelectorAll("main section")].filter(it => {
-  const parts = [...it.querySelectorAll("table, p, ul, pre, .settings, figure")].map(part => part.getBoundingClientRect());
-  const box = it.getBoundingClientRect();
-  return Math.max(...parts.map(part => part.right)) - box.left < 0.9 * box.width;
+  const parts = [...it.querySelectorAll("table, p, ul, pre, .settings, figure")], box = it.getBoundingClientRect();
+  return Math.max(...parts.map(part => part.getBoundingClientRect().right)) - box.left < 0.9 * box.width;
 }).map(it => it.id)"""
 #: Texts, also of pictures, with a contrast below 4.5 (WCAG 2.1, 1.4.3), by the colour behind them.
 PALE = """(() => {
@@ -146,13 +144,13 @@ class TestInABrowser:
 
 def test_what_is_on_and_what_comes_next() -> None:
     """Defences by their keys and parties; after what no frontier compares the parties' own files come next."""
-    plain, given = experiment(), {"id_lmid": {"xi": 0.5}}
-    page = report_html(plain, "exp", [run()])
-    assert re.search(r"defences on</dt><dd><bdi>none<.*<pre>treetap frontier FILE", page, re.S)
-    guarded = type(plain).model_validate({**plain.model_dump(exclude_unset=True), "defences": given})
-    page = report_html(guarded, "exp", [run()])
-    assert re.search(r"defences on</dt><dd><bdi>id_lmid<.*<pre>treetap new federation clinic=clinic.csv lab", page, re.S)
-    assert set(given) <= set(DEFENCES)
+    plain = experiment()
+    noised = {"defences": {"id_lmid": {"xi": 0.5}}}
+    guarded = type(plain).model_validate({**plain.model_dump(exclude_unset=True), **noised})
+    files = "treetap new federation clinic=clinic.csv lab=lab.csv"
+    for given, on, after in ((plain, "none", "treetap frontier FILE"), (guarded, "id_lmid", files)):
+        page = report_html(given, "exp", [run()])
+        assert re.search(f"defences on</dt><dd><bdi>{on}<.*<pre>{after}\n", page, re.DOTALL)
 
 
 @pytest.mark.parametrize("name", ["report.html", "seed-0/audit.html"])

@@ -196,7 +196,7 @@ def test_a_fault_in_a_picture_costs_the_page_alone(
         raise ValueError("math domain error")
 
     assert drawn(tmp_path / "p.html", lambda: "<p>") == "<p>"
-    monkeypatch.setattr("treetap.attacks.report.html", fails)
+    monkeypatch.setattr("treetap.attacks.report.page.html", fails)
     monkeypatch.setattr("treetap.attacks.audit.audit", lambda *_, **__: made(trees=1))
     assert audited.run_audit(tmp_path, None, by_tree=False)["protocol"] == "boosting"  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["audit.json"]
