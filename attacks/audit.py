@@ -59,7 +59,7 @@ def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) ->
     read = {verdict.of for verdict in judgements if verdict.learned == "columns"}
     if cases and not training(cases[0].view.protocol).one_role:
         holder = cases[0].view.label_holder
-        reason = f'record = "received" in the [[party]] of {holder}, or a [[victim]] in audit.toml, measures it'
+        reason = f'to measure it:\n    record = "received"  # in the [[party]] of {holder}, or [[victim]] in audit.toml'
         reason = OTHERS_RECORDS if cases[0].view.apart else reason
         judgements += [
             judged(holder, "columns", case.party.name, [], reason=reason, details="columns")

@@ -49,10 +49,10 @@ async def measured(admitted: bool, server_files: TlsFiles, client_files: TlsFile
         server = grpc.aio.server()
     handler: Any = grpc.unary_unary_rpc_method_handler(_answer)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-    port = rpc.bind(server, credentials, "127.0.0.1:0")
+    address = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     ca, certificate, key = client_files.read()
-    channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(ca, key, certificate))
+    channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(ca, key, certificate))
     try:
         call: Any = channel.unary_unary(f"/{SERVICE}/{METHOD}")
         return await _timed(lambda: call(b""), calls)

@@ -40,9 +40,9 @@ async def serve(tls: TlsFiles) -> None:
     """The receiving process."""
     grpc_server, credentials = server(Callers("receiver", tls))
     serve_exchange(grpc_server, sink)
-    port = bind(grpc_server, credentials, "127.0.0.1:0")
+    address = bind(grpc_server, credentials, "127.0.0.1:0")
     await grpc_server.start()
-    await serve_until_stopped("party", {"name": "receiver", "address": f"127.0.0.1:{port}"}, until_stdin_closes=True)
+    await serve_until_stopped("party", {"name": "receiver", "address": address}, until_stdin_closes=True)
     await grpc_server.stop(1)
 
 

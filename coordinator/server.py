@@ -56,8 +56,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     server, credentials = rpc.server(callers)
     register(server, callers, jobs)
     status = serve_health(server)
-    number = rpc.bind(server, credentials, config.listen)
-    address = f"{config.listen.rpartition(':')[0]}:{number}"
+    address = rpc.bind(server, credentials, config.listen)
     forwarder = forwarder_of(config, address)
     keeping: asyncio.Task[None] | None = None
     try:

@@ -8,33 +8,31 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 from pydantic import ValidationError
-from rich.table import Table
 from rich.text import Text
 
 from treetap import terminal
-from treetap.attacks.verdict import OTHERS, Verdict
+from treetap.attacks.verdict import Verdict
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
 from treetap.errors import BadInput
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, DataTable, PartyTable
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.results import Results, RunResult
+from treetap.lab.experiment.results import Results, RunResult, harm
 from treetap.lab.experiment.run import run_seed
 from treetap.lab.experiment.side_by_side import add_other, by_privacy
 from treetap.lab.local_federation import clean_end, keep_table, working_folder
 from treetap.models.durable import make_ignored_folder
 from treetap.neural.params import SplitnnParams
-from treetap.pages.printing import print_section
+from treetap.pages.printing import print_section, print_words
 from treetap.pages.section import Section
-from treetap.pages.section import Table as Grid
 from treetap.pages.section import Text as Sentence
 from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
 from treetap.protocols.libraries import require_library
@@ -68,9 +66,6 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 #: Settings of the label holder's attacks on columns: few steps, so that the demo takes no longer than it must.
 COLUMN_ATTACKS = {"matched": 16, "match_steps": 100}
-#: Letters of a bar, and the style of each word of a verdict.
-LENGTH = 10
-STYLES = {"nothing found": "green", "little": "green", "notable": "yellow", "severe": "red", "not measured": "dim"}
 #: An experiment in the clone; a wheel has it not.
 STORY = Path(__file__).parents[2] / "examples" / "loans" / "exp.toml"
 ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
@@ -155,7 +150,7 @@ def run(
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
             if details:
                 detail(result, audit)
-            conclude(result, audit, experiment.job.params())
+            conclude(result, experiment.job.params())
             if kept:
                 terminal.out.print(f"report: {shown(kept)}", soft_wrap=True)
             terminal.out.print(f"next: {following()}", soft_wrap=True)
@@ -235,73 +230,28 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     terminal.out.print(terminal.text(f"{'; '.join(who)}."))
 
 
-def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) -> None:
-    """Print what federating gains, what each side learned and what to do about it; `audit`: a document."""
+def conclude(run: RunResult, params: JobParams) -> None:
+    """Print what federating gains, what each side learned and what to do about it, and both words of privacy."""
+    # of several parties' columns those that were read most
+    worst: dict[tuple[str, str], Verdict] = {}
+    for it in run.verdicts:
+        key = it.party, it.learned
+        worst[key] = max(it, worst.get(key, it), key=harm)
     terminal.out.print()
-    if (gains := Results.of([run]).headline) is not None:
-        terminal.out.print(terminal.text(f"{gains}."))
+    brief = {
+        "verdicts": [it.model_copy(update={"other": None}) for it in worst.values()],
+        "to_do": {learned: cure.splitlines()[0] for learned, cure in run.to_do.items()},
+    }
+    from treetap.lab.experiment.command import verdict as verdict_of  # it needs what pages need
+
+    print_words(terminal.out, *verdict_of([run.model_copy(update=brief)]))
     if params.adds_noise:
         terminal.out.print("Leaf weights have noise; without it the model would be that of the joined table.")
     else:
         same = run.metrics["test"] == run.metrics["centralised, test"]
         verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
         terminal.out.print(Text.assemble("By its test metrics the model and the joined table's are ", verdict, "."))
-    terminal.out.print()
-    if audit is not None:
-        from treetap.attacks.document import parse
-        from treetap.attacks.report.verdict import to_do
-
-        document = parse(audit)
-        terminal.out.print(learned_table(document.verdicts))
-        known = sorted({it.known for it in document.verdicts if it.known is not None})
-        said = [f"* if it knows {' or '.join(map(str, known))} of the labels. "] if known else []
-        terminal.out.print("".join([*said, "Of several parties' columns: those that were read most."]))
-        for name, party in document.parties.items():
-            for fault in party.faults:
-                terminal.out.print(terminal.text(f"{name}: {fault}"))
-        for advice in to_do(document).values():
-            terminal.out.print(terminal.text(advice))
-    print_by_privacy(by_privacy([run]))
-
-
-def print_by_privacy(parts: Sequence[Grid | Sentence]) -> None:
-    """Print the rows of both words in few lines, and what is said of them."""
-    terminal.out.print()
-    for part in parts:
-        if isinstance(part, Sentence):
-            terminal.out.print(terminal.text(str(part)))
-            continue
-        table = Table(
-            *part.heads, box=None, pad_edge=False, header_style="", title=part.label, min_width=len(part.label)
-        )
-        table.title_justify, table.title_style = "left", "bold"
-        for row in part.rows:
-            table.add_row(*map(str, row))
-        terminal.out.print(table)
-
-
-def learned_table(verdicts: Sequence[Verdict]) -> Table:
-    """Table of guesses before the training and after it: a line a party and direction, its worst verdict."""
-    from treetap.attacks.report.verdict import TITLE, bar, lines
-
-    title = f"{TITLE}: share guessed or explained, before → after the training"
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))
-    table.title_justify, table.title_style = "left", "bold"
-    several: dict[tuple[str, str], list[Verdict]] = {}
-    for it in verdicts:
-        several.setdefault((it.party, it.learned), []).append(it)
-    for (party, learned), every in several.items():
-        it = max(every, key=lambda one: (one.rank, one.share or 0.0))
-        whose = "the others'" if it.of == OTHERS or every[1:] else f"{it.of}'s"
-        drawn, figures = "", ""
-        if it.before is not None and it.after is not None:
-            drawn = bar(*lines([it])[0].on_bar, LENGTH)
-            scale, digits, unit = (1, 2, " AUC") if it.measure == "AUC" else (100, 1, " %")
-            known = "" if it.known is None else "*"
-            figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"
-        cells = party, f"{whose} {learned}", drawn, figures
-        table.add_row(*map(terminal.text, cells), Text(it.word, STYLES[it.word]))
-    return table
+    print_section(Section("", by_privacy([run])), terminal.out)
 
 
 def detail(run: RunResult, audit: dict[str, Any] | None) -> None:

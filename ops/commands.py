@@ -143,9 +143,8 @@ def forget(
         if config is not None or ids is not None or remove_transcripts or dry_run:
             raise BadInput("--retrain: is an operator's, and takes no records out; give it with --name and --operator")
         from treetap.commands.jobs.cli import submit
-        from treetap.commands.jobs.serve import DEFAULT_DAYS
 
-        submit(retrain, operator, DEFAULT_DAYS, detach=False, check=False, as_json=as_json, again=name)
+        submit(retrain, operator, detach=False, check=False, as_json=as_json, again=name)
         return
     if config is None or ids is None:
         raise BadInput("--config, --ids: give both; or --retrain, and the file of a job")

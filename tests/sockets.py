@@ -34,12 +34,12 @@ async def listening(
     for register in services:
         register(server, callers)
     status = serve_health(server) if health else None
-    bound = rpc.bind(server, credentials, f"127.0.0.1:{port}")
+    address = rpc.bind(server, credentials, f"127.0.0.1:{port}")
     await server.start()
     if status is not None:
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
     try:
-        yield f"127.0.0.1:{bound}"
+        yield address
     finally:
         await server.stop(None)
 

@@ -245,6 +245,32 @@ DEFENCES: Mapping[str, tuple[str, str]] = {
     "levels": ("DiscreteSGD", "The numbers of gradients that return are rounded to few levels."),
     "job": ("settings of the job", "Parameters of the training, which every party knows."),
 }
+#: Defence, or parameter of PIVODL → what to do, for a reader of the verdict.
+PLAIN: Mapping[str, str] = {
+    "id_lmid": "show others no group of records that tells much of their labels",
+    "reduced_leakage": "grow the first trees alone",
+    "label_dp": "train on labels of which chance changes some",
+    "label_dp + refit": "train on labels of which chance changes some, and repair the leaves",
+    "grafting": "train on labels of which chance changes some, and repair the trees",
+    "grafting + refit": "train on labels of which chance changes some, and repair trees and leaves",
+    "min_cell_records": "no sums over few records",
+    "job": "other settings of the job",
+    "dimip": "train the network to say less of labels",
+    "noise": "noise on what the label holder returns",
+    "compression": "return the largest numbers alone",
+    "ppdl": "return few numbers, with noise",
+    "levels": "round what the label holder returns",
+    "gain_comparison": "keep gains secret",
+    "instance_threshold": "no sums over few labels",
+}
+
+
+def plainly(name: str) -> str:
+    """What to do, with the defence's name where it has one; of other parameters of PIVODL the noise that they make."""
+    words, own = PLAIN.get(name, "noise on the weights of leaves"), DEFENCES.get(name, (name,))[0]
+    return words if name in (own, JOB) else f"{words} ({own})"
+
+
 #: Key of a defence's settings → its symbol.
 SYMBOLS = {"xi": "ξ", "epsilon": "ε", "min_cell_records": "m", "dimip": "λ"}
 
@@ -274,14 +300,6 @@ def named(defence: str, settings: Mapping[str, Any]) -> str:
     if defence == "job":
         return setting(settings)
     return ", ".join(part for part in (DEFENCES[defence][0], setting(settings)) if part)
-
-
-def ranged(defence: str, several: Sequence[Mapping[str, Any]]) -> str:
-    """A defence with one of these settings or, where they differ, from one end of its parameter to the other."""
-    ends = sorted({swept(it) for it in several}, key=lambda it: float(it.split()[-1]) if it else 0.0)
-    if len(ends) < 2 or defence == "job":
-        return named(defence, several[0])
-    return f"{DEFENCES[defence][0]}, {ends[0]} to {ends[-1].split()[-1]}"
 
 
 def of_network(defences: Mapping[str, Any]) -> tuple[str, str]:

@@ -322,7 +322,9 @@ def compared_names(evidence: SignatureEvidence) -> Iterator[Compared]:
     # by which a reader of the figures knows that a larger attack reads more
     said = []
     if (some := len(evidence.places)) < (many := len(evidence.known.scored)):
-        said.append(f"{some:,} of {many:,} records: most_records in [known_labels] takes more")
+        said.append(f"{some:,} of {many:,} records")
     if left := evidence.left_out["splits"]:
-        said.append(f"own splits without the {left:,} lightest, which do not fit: a lower most_records fits more")
-    yield best.model_copy(update={"floor": f"a floor, by {' and '.join(said)}" if said else ""})
+        said.append(f"own splits without the {left:,} lightest, which do not fit")
+    # more records, or as many as leave room for all splits
+    paste = f"; to read more:\n    most_records = {many if some < many else some // 2}  # in [known_labels]"
+    yield best.model_copy(update={"floor": f"a floor, by {' and '.join(said)}{paste}" if said else ""})

@@ -22,11 +22,11 @@ from treetap.attacks.report.pivodl import shared_labels
 from treetap.attacks.report.sums import at_a_glance as columns_at_a_glance
 from treetap.attacks.report.sums import columns_read, room
 from treetap.attacks.report.trees import class_colours, trees
-from treetap.attacks.report.verdict import TERMS, remains, short_form
+from treetap.attacks.report.verdict import TERMS, remains, short_form, with_intervals
 from treetap.pages import page
 from treetap.pages.pictures import Bar, Bars, Matrix, heat, percent
 from treetap.pages.printing import print_section
-from treetap.pages.section import Cell, Facts, Key, Section, Table, Terms, Text
+from treetap.pages.section import Cell, Facts, Key, Listed, Section, Table, Terms, Text
 from treetap.wire.disclosure import CLASSES
 
 
@@ -40,7 +40,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     header = Section(
         "",
         [
-            Text(remains(content), style="lead"),
+            *(Text(said=sentence, style="lead") for sentence in remains(content)[:1]),
             Text(
                 f"{records}{{}}. What each side could guess before this training, and what it can guess after:",
                 content.label_holder,
@@ -77,6 +77,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
             content.label_holder,
             where="terminal",
         ),
+        Listed([(said, "") for said in with_intervals(content.verdicts)], "terminal"),
         *(
             Text("{}: ", name, said=fault, where="terminal")
             for name, party in content.parties.items()

@@ -7,18 +7,30 @@ from math import hypot, sqrt
 from typing import Literal, NamedTuple
 
 from treetap.attacks.advice.advise import EQUAL, LEAST
-from treetap.attacks.advice.names import DEFENCES, Suggestion, of_network, ranged
+from treetap.attacks.advice.names import Suggestion, of_network, plainly
 from treetap.attacks.document import Document
 from treetap.attacks.published.schema import HELD, PublishedDocument
-from treetap.attacks.report.advice import variance
 from treetap.attacks.report.glossary import NOT_A_PROOF, count, score, share, title
-from treetap.attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
+from treetap.attacks.verdict import (
+    LITTLE,
+    NOTABLE,
+    OTHERS,
+    WORDS,
+    Compared,
+    FirstNamed,
+    Learned,
+    Measure,
+    Verdict,
+    Word,
+)
 from treetap.pages import page
 from treetap.pages.section import Listed, Section, Table, Terms, Text, Where
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
-BAR, PARTS = 24, "█▓░"
+BAR, PARTS = 20, "█▓░"
+#: What a share is of: the measure, and what was learned where it depends on that.
+SHARES = {"accuracy": "cells right", "AUC": "pairs right", "explained": "variation explained"}
 #: Terms of the verdicts.
 TERMS = {
     "Before": "without the training: by the party's own columns, or by always naming the most frequent class or bin.",
@@ -29,10 +41,10 @@ TERMS = {
     "Nothing found": "the interval of the gain reaches down to none: these attacks did no better with the training.",
     "Little, notable, severe": f"the gain is at most {100 * LITTLE:g} %, at most {100 * NOTABLE:g} %, or more of what "
     "was left to guess before: from 90 to 92 % is a fifth of the 10 % that were left.",
-    "Variance": "of the places of a column's values among its bins, that expected places explain: 0 is naming the mean "
-    "bin, 1 the exact bin of all. Of exact bins and of this the worse word counts.",
-    "AUC": "of a table with a rare class, and an attacker who knows the labels of few records: the chance that of two "
-    "records of different classes the right one comes first; 0.5 is guessing, where its bar begins.",
+    "Variation explained": "of the places of a column's values among its bins, by expected places (R²): 0 is naming "
+    "the mean bin, 1 the exact bin of all. Of exact bins, cells right, and of this the worse word counts.",
+    "Pairs right": "of a table with a rare class, and an attacker who knows the labels of few records: of two records "
+    "of different classes, how often it puts the right one first (AUC). Half is guessing, where its bar begins.",
     "Interval": "where the gain lies with 95 % certainty, by the records and the draws of known labels; wider the more "
     "guesses were tried, since the best of many is good by luck too.",
 }
@@ -41,24 +53,38 @@ TERMS = {
 #: Rounds of trees of depth 6 → per cent of the cells that left sets placed, and of the variance of places that they
 #: explained, each of the table where it is least and of that where it is most: benchmarks/left_sets.py.
 PLACED = {10: (1, 29, 28, 76), 20: (1, 40, 50, 94), 50: (2, 59, 69, 99), 100: (3, 71, 77, 100)}
-#: The end of a cure: where it stands with its figures and lines, or where others do.
-_MORE, _SEE, _COLUMNS = ": “What lowers this” in the report", ", see docs/defend.md", ": docs/defend.md, on columns"
-_TRY = "; try it: treetap frontier FILE"
+#: The end of a cure: where it stands with its lines, or where others do; what to try.
+_MORE, _SEE = "Its lines: “What lowers this” in the report.", ": docs/defend.md."
+_TRY = "To try it on yours:\n    treetap frontier FILE"
+#: What lowers what is read of columns, in words.
+_FEWER, _CELLS = "fewer or flatter trees", "    [defences]\n    min_cell_records = 10"
+#: A floor, as a line.
+AT_LEAST = "at least so much: the attack stopped early"
 #: Rounding that no border depends on.
 _TINY = 1e-9
-#: How another setting is measured in both directions; docs/measure.md has the file's keys.
-_MEASURED = (
-    "; treetap frontier measures min_cell_records = [10, 20] and fewer trees by job = {n_estimators = …} of "
-    "[[defence]], with --trainer federation"
-)
+
+
+class Figure(NamedTuple):
+    """A share before the training or after it, in words; `how` it was guessed before, empty after.
+
+    `first`, `gained`: lengths of its bar's first two parts, of 100.
+    """
+
+    when: Literal["before", "after"]
+    said: str
+    how: str
+    first: float
+    gained: float = 0.0
 
 
 class Line(NamedTuple):
-    """A verdict as a reader sees it.
+    """A verdict as a reader sees it, in lines of at most one number.
 
-    `gain`: with its interval; where nothing was measured the reason. `details`: the page's section. `beside`: what else
-    there is to say; may be empty. `before`, `gained`: lengths of the bar's first two parts, of 100; None where nothing
-    was measured. `low`, `high`: the ends of the interval on it. A bar of AUC begins at 0.5, chance.
+    `text`: what of whom was learned. `figures`: before and after, of columns by both measures. `notes`: what else there
+    is to say; `paste`: lines to write into a file where an attack is to read more. `gain`: with its interval; where
+    nothing was measured the reason. `details`: the page's section. `more`: what a page alone says. `before`, `gained`:
+    lengths of the bar's first two parts, of 100; None where nothing was measured. `low`, `high`: the ends of the
+    interval on it. A bar of AUC begins at 0.5, chance.
     """
 
     party: str
@@ -66,16 +92,19 @@ class Line(NamedTuple):
     word: Word
     gain: str
     details: str
-    beside: str = ""
+    figures: Sequence[Figure] = ()
+    notes: Sequence[str] = ()
+    paste: Sequence[str] = ()
+    more: str = ""
     before: float | None = None
     gained: float | None = None
     low: float = 0.0
     high: float = 0.0
 
     @property
-    def on_bar(self) -> tuple[float, float]:
-        """What was guessed before and gained, of a bar of 100."""
-        return self.before or 0.0, self.gained or 0.0
+    def head(self) -> str:
+        """Who learned what, and the word for it."""
+        return f"{self.party}, of {self.text}: {self.word}"
 
     @property
     def style(self) -> str:
@@ -122,7 +151,7 @@ def learned(verdicts: Iterable[Verdict]) -> list[Verdicts | Text]:
 def short_form(document: Document) -> list[object]:
     """The audit in short: the verdicts, what to do, and all faults of transcripts, which make figures too small."""
     return [
-        Text(remains(document), where="terminal"),
+        *(Text(said=line, where="terminal") for line in remains(document)[1:]),
         Text(f"{TITLE}:", where="terminal"),
         *learned(document.verdicts),
         *(
@@ -135,43 +164,57 @@ def short_form(document: Document) -> list[object]:
             for name, party in document.parties.items()
             for fault in party.faults
         ),
-        *(part for cure in to_do(document).values() for part in (Cure(cure), Text(said=cure, where="terminal"))),
+        *(
+            part
+            for cure in to_do(document).values()
+            for part in (Cure(cure), *(Text(said=line, where="terminal") for line in cure.splitlines()))
+        ),
     ]
 
 
-def remains(document: Document) -> str:
-    """The first line of a private job's audit: what its protocol leaves, with measured figures; empty of others."""
+def remains(document: Document) -> list[str]:
+    """What the protocol of a private job leaves: with all measured figures, and as lines; empty of others."""
     if not document.private:
-        return ""
+        return []
     cells = ", ".join(f"{low} to {high} % after {trees}" for trees, (low, high, *_) in PLACED.items())
     variance = ", ".join(f"{low} to {high} %" for _, _, low, high in PLACED.values())
-    return (
-        f"A private job: {document.label_holder} learned each winner's owner and left set, and that no other candidate "
-        f"was better. Of five public tables such sets alone placed {cells} trees of depth 6 of the cells in their "
-        f"bins, and explained {variance} of the variance of places."
-    )
+    holder = document.label_holder
+    most = next((row for trees, row in PLACED.items() if trees >= document.trees), PLACED[max(PLACED)])[1]
+    return [
+        f"A private job: {holder} learned each winner's owner and left set, and that no other candidate was better. Of "
+        f"five public tables such sets alone placed {cells} trees of depth 6 of the cells in their bins, and explained "
+        f"{variance} of the variance of places.",
+        f"A private job: {holder} learned whose column made each split, and who went left.",
+        f"In public tables that places up to {most} % of the cells, in as many trees.",
+    ]
 
 
 def told(verdicts: Iterable[Verdict]) -> list[str]:
-    """A sentence and a bar for each party and direction."""
+    """For each party and direction a line with the word, and below it the figures, one a line."""
     said = []
     for it in lines(verdicts):
-        if it.before is None:
-            said.append(f"{it.party} {it.text}: {it.word}, {it.gain}")
-            continue
-        said += [f"{it.party} {it.text}", f"  {bar(*it.on_bar)} {it.word}: {it.gain}"]
-        said += [f"  {it.beside}"] if it.beside else []
+        said.append(it.head)
+        said += [f"  {row.when:<6} {bar(row.first, row.gained)} {row.said}" for row in it.figures]
+        said += [f"  {note}" for note in (it.notes if it.figures else [it.gain])]
+        said += it.paste
     return said
 
 
+def with_intervals(verdicts: Iterable[Verdict]) -> list[str]:
+    """Each gain with its interval, and what a page says beside it."""
+    return ["; ".join(filter(None, (f"{it.head}, {it.gain}", it.more))) for it in lines(verdicts) if it.figures]
+
+
 def to_do(document: Document) -> dict[Learned, str]:
-    """Direction → one cure, for each in which more than little was found."""
+    """Direction → one cure, for each in which more than little was found, in lines; those set in are to paste."""
     high = {it.learned for it in document.verdicts if it.rank > WORDS.index("little")}
     cures: dict[Learned, str] = {}
     if "labels" in high:
-        cures["labels"] = f"To lower it: labels{_of_labels(document, both='columns' in high)}."
+        who = "parties" if document.protocol == "pivodl" else "others"
+        cures["labels"] = f"To lower what {who} learned of labels: {_of_labels(document, both='columns' in high)}"
     if "columns" in high:
-        cures["columns"] = f"To lower it: columns{_of_columns(document)}."
+        who = "parties" if document.protocol == "pivodl" else document.label_holder
+        cures["columns"] = f"To lower what {who} learned of columns: {_of_columns(document)}"
     return cures
 
 
@@ -182,24 +225,24 @@ def _of_labels(document: Document, *, both: bool) -> str:
         points = [] if advice is None or advice.network is None else advice.network.suggestions
         best = next((it for it in points if it.helps), None)
         if best is None or advice is None or advice.network is None:
-            return _SEE
-        (kind, settings), took = of_network(best.defences), max(best.taken_log or 0.0, best.taken_model or 0.0)
-        where = f", which took away {round(100 * took)} % on {title(advice.network.table)}, a table like yours"
-        return f" by {DEFENCES[kind][0]}, {settings}{where}{_MORE}; try it: treetap experiment FILE"
+            return f"a defence{_SEE}"
+        kind, took = of_network(best.defences)[0], max(best.taken_log or 0.0, best.taken_model or 0.0)
+        where = f"On {title(advice.network.table)}, a table like yours, it took away {round(100 * took)} %."
+        return f"{plainly(kind)}.\n{where}\n{_MORE}\nTo try it on yours:\n    treetap experiment FILE"
     every = [] if advice is None else [it for it in advice.suggestions if it.helps and (it.taken or 0.0) >= LEAST]
     if both:
         every.sort(key=lambda it: (it.taken_cells or 0.0) < 0)
     if every:
-        return f" by {_measured(document, every, 'taken')}"
+        return _measured(document, every, "taken")
     if document.protocol != "pivodl":
-        return f"{_SEE}{_TRY}"
+        return f"a defence{_SEE}\n{_TRY}"
     first = next(iter(advice.parameters), None) if advice is not None else None
-    return _SEE if first is None else f" by {first.name}{first.on}{_MORE}"
+    return f"fewer trees{_SEE}" if first is None else f"{plainly(first.name)}{first.on}.\n{_MORE}"
 
 
 def _measured(document: Document, every: Sequence[Suggestion], kind: Literal["taken", "taken_cells"]) -> str:
-    """The first of these suggestions, with those of its defence that take no less by more than chance: what they took
-    away, and of whose table.
+    """The first of these suggestions, and the least that it and those of its defence that take no less by more than
+    chance took away, or the most where that is little; of whose table.
     """
     assert document.advice is not None
     source, first, spread = document.advice.source, every[0], 0.0
@@ -212,14 +255,13 @@ def _measured(document: Document, every: Sequence[Suggestion], kind: Literal["ta
         if abs((getattr(it, kind) or 0.0) - (getattr(first, kind) or 0.0)) <= max(EQUAL, spread) + _TINY:
             same.append(it)
     ends = sorted({round(100 * (getattr(it, kind) or 0.0)) for it in same})
-    took = f"{ends[0]} %" if len(ends) == 1 else f"{ends[0]} to {ends[-1]} %"
-    if kind == "taken_cells":
-        most = max(same, key=lambda it: (it.effect.cells and it.effect.cells.explained) or 0.0)
-        took += f" of the cells read (variance explained: {variance(source, most)})"
-    name, where = ranged(first.defence, [it.settings for it in same]), title(source.table)
-    if source.whose == "this table":
-        return f"{name}, which took away {took} on this very table{_MORE}"
-    return f"{name}, which took away {took} on {where}, a table like yours{_MORE}{_TRY}"
+    took = f"{ends[0]} %" if len(ends) == 1 else f"at least {ends[0]} %"
+    took = f"{round(100 * (getattr(first, kind) or 0.0))} %" if ends[0] < 100 * LEAST else took
+    took += " of the cells read" if kind == "taken_cells" else ""
+    took += ", and chance sways that much" if ends[0] < 100 * LEAST else ""
+    own = source.whose == "this table"
+    where = "On this very table" if own else f"On {title(source.table)}, a table like yours,"
+    return f"{plainly(first.defence)}.\n{where} it took away {took}.\n{_MORE}" + ("" if own else f"\n{_TRY}")
 
 
 def _of_columns(document: Document) -> str:
@@ -228,77 +270,73 @@ def _of_columns(document: Document) -> str:
     reads_less = [it for it in every if it.helps and (it.taken_cells or 0.0) >= LEAST]
     if reads_less:
         reads_less.sort(key=lambda it: -(it.taken_cells or 0.0))
-        return f" by {_measured(document, reads_less, 'taken_cells')}"
+        return _measured(document, reads_less, "taken_cells")
     if document.of_network:
-        return f" by leaving columns out, in part by sensitivity of a feature party{_COLUMNS}"
+        return f"leave columns out, or guard them{_SEE}"
     if document.protocol == "pivodl" or document.private:
-        return f" by fewer trees or a smaller max_depth{_COLUMNS}"
-    settings = "fewer trees, a smaller max_depth or min_cell_records of a feature party"
-    return f" by {settings}{_COLUMNS}{_MEASURED}"
+        return f"{_FEWER}{_SEE}"
+    return f"{_FEWER}, or no sums over few records{_SEE}\nThe latter, in a feature party's file:\n{_CELLS}"
 
 
 def _line(it: Verdict) -> Line:
-    """A measured verdict; what its other measure of columns says, whose word is no worse, stands beside."""
+    """A measured verdict; of columns with what their other measure says, whose word is no worse."""
     # a verdict that was measured has all of them
     before, after, more, low, high = (value or 0.0 for value in (it.before, it.after, it.gain, it.low, it.high))
-    whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
-    how, floor = f"before ({it.before_how})", 0.5 if it.measure == "AUC" else 0.0
-    if it.measure == "AUC":
-        text = f"could rank {whose} with AUC {score(before)} {how}, {score(after)} after"
-        gain = f"{more:+.3f} ({low:+.3f} to {high:+.3f})"
-    else:
-        what = "the variance of " if it.measure == "explained" else ""
-        text = f"could guess {share(before, 1)} of {what}{whose} {how}, {share(after, 1)} after"
-        gain = f"{100 * more:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+    gain = f"{100 * more:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
     if it.share is not None and it.word != "nothing found":
         gain += f", {round(100 * it.share)} % of what was left"
     if it.known is not None:
         gain += f"; {count(it.known)} labels known"
     if it.drawn is not None:
-        drawn = f"{it.drawn:.3f}" if it.measure == "AUC" else f"{100 * it.drawn:.1f} points"
-        gain += f", ± {drawn} by the draw of the {count(it.known)}"
+        gain += f", ± {100 * it.drawn:.1f} points by the draw of the {count(it.known)}"
+    figures = _figures(it.measure, it.learned, before, after, it.before_how, it.word)
+    bars = figures[-1]
+    if (other := it.other) is not None:
+        figures += _figures(other.measure, it.learned, other.before, other.after, other.before_how, other.word)
+    notes = [] if it.known is None else [f"if it knows {count(it.known)} of the labels"]
+    notes += [] if it.first is None else [_named_first(it.first, it.word)]
+    floor, *paste = it.floor.splitlines() or [""]
+    notes += [AT_LEAST + "; to read all:" * bool(paste)] if floor else []
+    further = "; ".join(filter(None, (floor, it.placed)))
+    low, high = (_on_bar(it.measure, before + end) for end in (low, high))
+    whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
+    shown = Line(it.party, whose, it.word, gain, it.details, figures, notes, paste, further, bars.first, bars.gained)
+    return shown._replace(low=low, high=high)
 
-    def on_bar(value: float) -> float:
-        return min(100.0, max(0.0, 100 * (value - floor) / (1 - floor)))
 
-    start = on_bar(before)
-    gained = 0.0 if it.word == "nothing found" else on_bar(after) - start
-    ends = (on_bar(before + end) for end in (low, high))
-    first = "" if it.first is None else _named_first(it.first, it.word)
-    other = ""
-    if (more_of := it.other) is not None:
-        what = (
-            "of all cells it could name"
-            if more_of.measure == "accuracy"
-            else "of the variance of places it could explain"
-        )
-        other = f"{what} {share(more_of.before, 1)} before ({more_of.before_how}), {share(more_of.after, 1)} after"
-        other = f"{other}: {more_of.word}"
-    beside = "; ".join(filter(None, (other, first, it.floor, it.placed)))
-    return Line(it.party, text, it.word, gain, it.details, beside, start, gained, *ends)
+def _on_bar(measure: Measure | None, value: float) -> float:
+    """The place of a figure on a bar of 100."""
+    least = 0.5 if measure == "AUC" else 0.0
+    return min(100.0, max(0.0, 100 * (value - least) / (1 - least)))
+
+
+def _figures(
+    measure: Measure | None, learned: Learned, before: float, after: float, how: str, word: Word
+) -> list[Figure]:
+    """Two shares in words; what was gained is on a bar unless nothing was found."""
+    of = f"{learned} right" if measure == "accuracy" and learned != "columns" else SHARES[measure or "accuracy"]
+    start = _on_bar(measure, before)
+    gained = 0.0 if word == "nothing found" else _on_bar(measure, after) - start
+    return [
+        Figure("before", f"{share(before, 1):>7} of {of}", how, start),
+        Figure("after", f"{share(after, 1):>7} of {of}", "", start, gained),
+    ]
 
 
 def _named_first(it: FirstNamed, word: Word) -> str:
-    """The records that are named first and, where something was found, which of the two a label holder has to fear."""
-    right, before, chance = (round(it.first * part) for part in (it.after, it.before, it.chance))
-    said = (
-        f"of the {count(it.first)} records that it would name first {right} are {it.rarest!r} "
-        f"(before {before}, by chance {chance})"
-    )
+    """Whether the records that are named first, which a label holder has to fear, are right more often."""
     # what 95 of 100 draws of as many records stay below
     better = it.after - it.before > 1.96 * sqrt(it.before * (1 - it.before) / max(1, it.first))
-    if word == "nothing found":
-        return f"{said}: within chance" if right != before and not better else said
-    if better:
-        return f"{said}: the top of its list, which is what to fear, gets better"
-    return f"{said}: the top of its list, which is what to fear, gets no better; the order below it does"
+    if word != "nothing found" and better:
+        return "the records that it is surest of are right more often"
+    return "the records that it is surest of are right no more often"
 
 
 def _unmeasured(several: list[Verdict]) -> Line:
     first = several[0]
     names = " and ".join(it.of for it in several)
-    text = f"as a reader of the {first.learned} of {names}"
-    return Line(first.party, text, first.word, first.reason, first.details)
+    reason, *paste = first.reason.splitlines() or [""]
+    return Line(first.party, f"the {first.learned} of {names}", first.word, reason, first.details, paste=paste)
 
 
 def bar(before: float, gained: float, length: int = BAR) -> str:

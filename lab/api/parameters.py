@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from copy import copy
 from dataclasses import fields
 from functools import wraps
-from inspect import signature
+from inspect import cleandoc, signature
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -29,7 +29,7 @@ from treetap.trees.params import BoostingParams
 
 Given = ParamSpec("Given")
 #: The heading of the attributes in an estimator's documentation.
-_ATTRIBUTES = "    Attributes\n    ----------\n"
+_ATTRIBUTES = "Attributes\n----------\n"
 #: Names of XGBoost and of `[job]` that have another place here than in files → what to write.
 _HERE = {
     **dict.fromkeys(("n_jobs", "nthread"), "write workers, of each party"),
@@ -187,9 +187,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     def __init_subclass__(cls, **given: Any) -> None:
         """Show the parameters in the documentation of every estimator, before its attributes."""
         super().__init_subclass__(**given)
-        own, shared = cls.__doc__ or "", Parameters.__doc__ or ""
+        own, shared = cleandoc(cls.__doc__ or ""), cleandoc(Parameters.__doc__ or "")
         if _ATTRIBUTES in own:
-            parameters = shared[shared.index("    Parameters\n") :].rstrip()
+            parameters = shared[shared.index("Parameters\n----------\n") :].rstrip()
             cls.__doc__ = own.replace(_ATTRIBUTES, f"{parameters}\n\n{_ATTRIBUTES}", 1)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:

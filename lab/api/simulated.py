@@ -24,7 +24,7 @@ from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import dealer_of, keep_table
 from treetap.models.line_file import plain_lines
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HIDES_CONSTANTS, HISTORY, JOIN, REFERENCES, SPACES, TREES, described
+from treetap.models.store import HIDES_CONSTANTS, HISTORY, JOIN, REFERENCES, SPACES, TRAINED_ON, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
@@ -303,6 +303,7 @@ def _shards(
                 "classes": data.labels.classes,
                 "class_type": str(data.labels.kind),
                 **plain,
+                TRAINED_ON: records.training,
                 **({HIDES_CONSTANTS: True} if hides or any(tree.local for tree in trees) else {}),
                 **rounds.summary(),
                 "importance_by_party": {

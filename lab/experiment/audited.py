@@ -188,15 +188,15 @@ def _explained(verdict: Verdict, experiment: ExperimentFile, unread: str) -> Ver
 
     `unread`: why a label holder's attack could not run; empty where it could.
     """
-    line = f'record = "received" in the [[party]] of {verdict.party}'
+    line = f'    record = "received"  # in the [[party]] of {verdict.party}'
     if verdict.floor and experiment.reads_briefly:
-        return verdict.model_copy(update={"floor": f"{verdict.floor}; {line} lets it read all, which takes longer"})
+        return verdict.model_copy(update={"floor": f"{verdict.floor}; to read all, which takes longer:\n{line}"})
     if unread and verdict.learned == "columns":
         return verdict.model_copy(update={"reason": unread})
     silent = [party.name for party in experiment.party if experiment.record(party) == "off" and not experiment.apart]
     if verdict.word != "not measured" or verdict.party not in silent:
         return verdict
-    return verdict.model_copy(update={"reason": f"{line} measures it"})
+    return verdict.model_copy(update={"reason": f"its messages were not kept; to measure it:\n{line}"})
 
 
 def _files(folder: Path, name: str, columns: list[str] | None = None) -> AuditedParty:

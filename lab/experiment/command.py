@@ -18,8 +18,7 @@ from treetap.errors import BadInput, Interrupted
 from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.headline import compared, headline, stated
-from treetap.lab.experiment.joint_model import written
+from treetap.lab.experiment.headline import each_alone, headline
 from treetap.lab.experiment.kept import RUNS, opened, shown
 from treetap.lab.experiment.page import metric_table, phases, predictions, traffic
 from treetap.lab.experiment.results import (
@@ -33,59 +32,40 @@ from treetap.lab.experiment.results import (
 from treetap.lab.experiment.side_by_side import by_privacy
 from treetap.lab.experiment.xgboost_export import check_exportable
 from treetap.lab.local_federation import clean_end, working_folder
-from treetap.pages.printing import print_section
+from treetap.pages.printing import print_section, print_words
 from treetap.pages.section import Section
 from treetap.strict import load, text_of
 
 
-def run_line(run: RunResult) -> str:
-    """One line about a run that has ended: its measure together and alone, or all of them, and its seconds."""
-    if run.gain is not None:
-        figures = {"together": run.gain.together, **{f"{name} alone": it for name, it in run.gain.alone.items()}}
-        shown = [
-            f"{name} {stated(run.gain.measure, value, unit=not k)}" for k, (name, value) in enumerate(figures.items())
-        ]
-    else:
-        shown = [f"{name} {written(value)}" for name, value in run.metrics["test"].items()]
-    seconds = math.fsum([*run.seconds.values(), run.audit_seconds or 0.0])
-    return f"{run.planned.title}: {', '.join(shown)}; {seconds:.1f} s"
-
-
 def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
     """The report of finished runs, at least one, for a person; tables are of all runs together."""
-    for line in _verdict(runs):
-        terminal.out.print(terminal.text(line), soft_wrap=True)
+    print_words(terminal.out, *warnings(runs), *verdict(runs))
     print_section(Section("", [*by_privacy(runs), metric_table(runs)]), terminal.out)
-    for line in dict.fromkeys(line for run in runs for line in _about(run)):
-        terminal.out.print(terminal.text(line), soft_wrap=True)
+    print_words(terminal.out, *dict.fromkeys(line for run in runs for line in _about(run)))
     if best := ", ".join(f"{row.feature} ({row.party})" for row in runs[0].importance[:5]):
-        terminal.out.print(terminal.text(f"most important: {best}"), soft_wrap=True)
+        print_words(terminal.out, f"most important: {best}")
     if details:
         _print_details(runs)
     seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
     sent = sum(row.bytes for run in runs for row in run.traffic) / len(runs)
-    of_runs = f"{len(runs)} runs of " if len(runs) > 1 else ""
+    of_runs = "mean of the runs, " if len(runs) > 1 else ""
     audits = [run.audit_seconds for run in runs if run.audit_seconds is not None]
-    audited = f", audit {spread(audits).mean:.1f} s" if audits else ""
-    terminal.out.print(f"{of_runs}{seconds:.1f} s{audited}, {terminal.size(sent)} sent")
+    audited = [f"an audit: {spread(audits).mean:.1f} s"] if audits else []
+    print_words(terminal.out, f"{of_runs}training: {seconds:.1f} s", *audited, f"sent: {terminal.size(sent)}")
     terminal.out.file.flush()
 
 
-def _verdict(runs: Sequence[RunResult]) -> list[str]:
+def verdict(runs: Sequence[RunResult]) -> list[str]:
     """Together against alone, what each side learned, and what was not measured and why."""
-    said, verdicts, gains = warnings(runs), worst_verdicts(runs), [run.gain for run in runs]
-    if (line := headline(gains)) is not None:
-        said.append(line)
-    if (means := compared(gains)) is not None and means.lost:
-        said += concluded(runs)[:1]
-    if verdicts:
+    said = [*concluded(runs)[:1], *each_alone([run.gain for run in runs])]
+    if verdicts := worst_verdicts(runs):
         from treetap.attacks.report.verdict import TITLE, told  # the attacks need an extra
 
         said += [
             f"{TITLE}, the worst of {len(runs)} runs:" if len(runs) > 1 else f"{TITLE}:",
             *told(it for it, _ in verdicts),
         ]
-    said += [advice for advice, _ in to_lower(verdicts)]
+    said += [line for advice, _ in to_lower(verdicts) for line in advice.splitlines()]
     return [*said, *dict.fromkeys(left_out for run in runs for left_out in run.left_out)]
 
 
@@ -104,7 +84,13 @@ def _about(run: RunResult) -> list[str]:
 
 
 def _print_details(runs: Sequence[RunResult]) -> None:
-    """Costs and predictions, and of each run its bounds and its audit."""
+    """Gains with their intervals, costs and predictions, and of each run its bounds and its audit."""
+    said = [line for line in [headline([run.gain for run in runs])] if line is not None]
+    if verdicts := worst_verdicts(runs):
+        from treetap.attacks.report.verdict import with_intervals
+
+        said += with_intervals(it for it, _ in verdicts)
+    print_words(terminal.out, *said)
     print_section(Section("", [phases(runs), traffic(runs), predictions(runs)]), terminal.out)
     for run in runs:
         if len(runs) > 1 and (run.leakage or run.audit):
@@ -167,9 +153,9 @@ def run_file(
         if kept.runs:
             terminal.err.print(f"{planned} runs, {len(kept.runs)} of them finished already", soft_wrap=True)
 
-        def add(run: RunResult) -> None:
+        def add(_: RunResult) -> None:
             if not as_json and planned > 1:  # a single one is not told apart from its report
-                terminal.err.print(terminal.text(run_line(run)), soft_wrap=True)
+                terminal.err.print(f"trained {len(kept.runs)} of {planned}", soft_wrap=True)
 
         try:
             made = run_experiment(kept, name=file.stem, mlflow=mlflow, keep_keys=keep_keys, export=export, on_run=add)

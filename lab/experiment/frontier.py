@@ -36,7 +36,7 @@ from treetap.lab.experiment.side_by_side import by_other_word, other_word
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.models.durable import write_whole
 from treetap.pages.page import drawn, render
-from treetap.pages.printing import print_section
+from treetap.pages.printing import print_section, print_words
 from treetap.pages.section import Section, Table, Text
 from treetap.privacy.frontiers import (
     VERSION,
@@ -67,7 +67,7 @@ def _render(template: str, document: FrontierDocument) -> str:
         main=[of_guesses(document), *of_columns(document)],
         panels=of_attacks(document),
         looks=[LOOKS[name] for name in LOOKS if any(point.defence == name for point in document.points)],
-        headline=headline(document),
+        headline=", ".join(both_alone(document)),
         table=table_of(document),
         by_attack=by_attack(document),
         rule=RULE,
@@ -76,11 +76,12 @@ def _render(template: str, document: FrontierDocument) -> str:
     )
 
 
-def headline(document: FrontierDocument) -> str:
-    """The AUC of the federation without a defence beside that of the label holder alone."""
-    without, alone = document.undefended, document.alone.auc
-    together = "" if without is None else f"Together {written(without.auc)} AUC, "
-    return f"{together}{document.label_holder} alone {written(alone)}"
+def both_alone(document: FrontierDocument) -> list[str]:
+    """The AUC of the federation without a defence, and that of the label holder alone; a spread is in the table."""
+    without = document.undefended
+    rows = {} if without is None else {"together": without.auc.mean}
+    rows[f"{document.label_holder} alone"] = document.alone.auc.mean
+    return [f"{name} {'undefined' if mean is None else f'{mean:.3f}'} AUC" for name, mean in rows.items()]
 
 
 def table_of(document: FrontierDocument) -> Table:
@@ -124,8 +125,7 @@ def by_attack(document: FrontierDocument) -> Table:
 
 def print_frontier(document: FrontierDocument) -> None:
     """The part of the page to decide by: both AUCs, the recommended point with its lines, and all points."""
-    terminal.out.print(terminal.text(headline(document)), soft_wrap=True)
-    terminal.out.print(terminal.text(document.recommended.says), soft_wrap=True)
+    print_words(terminal.out, *both_alone(document), *document.recommended.says.splitlines())
     for file, lines in document.recommended.lines.items():
         for line in (f"# {file}", *lines):
             terminal.out.print(terminal.text(f"    {line}"), soft_wrap=True)
@@ -253,7 +253,7 @@ def compare_rows(kept: Kept, trainer: Trainer, say: Callable[[FrontierDocument],
     for number, (name, plan, seed) in enumerate(missing, done + 1):
         with working_folder(None, "treetap-frontier-") as folder, progress_view.steps("frontier") as progress:
             if trainer == "centralised":  # a federation shows its own
-                progress(number - 1, len(every), name)
+                progress(number - 1, len(every), "")
             try:
                 result = defence_points.trained(experiment, kept.table, plan, seed, folder, trainer)
             except BadInput as refusal:
@@ -263,7 +263,7 @@ def compare_rows(kept: Kept, trainer: Trainer, say: Callable[[FrontierDocument],
                 plans.remove(other)
                 break
         kept.add_point(name, result)
-        terminal.err.print(f"{number}/{len(every)} {_line(name, result)}", soft_wrap=True)
+        terminal.err.print(f"trained {number} of {len(every)}", soft_wrap=True)
     # the rarest class of the held-out rows is what differences of AUC hang on
     classes = kept.labels.values
     rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in kept.splits)
@@ -282,29 +282,6 @@ def _not_there(plan: Plan, refusal: BadInput) -> str:
 def training_name(plan: Plan, seed: int) -> str:
     """The name of a training among those of a folder."""
     return f"{plan.word}-seed-{seed}"
-
-
-def _line(name: str, result: TrainingResult) -> str:
-    several = len(result.test) > 1
-    test = "AUC " + ", ".join(
-        f"{point} {_figure(measures['auc'])}" if several else _figure(measures["auc"])
-        for point, measures in result.test.items()
-    )
-    largest = {
-        name: max(party[name] for party in result.v_measure.values())
-        for name in next(iter(result.v_measure.values()), {})
-    }
-    guessed = max(result.guesses.values(), key=lambda it: it.after - it.before, default=None)
-    shown = "" if guessed is None else f"; guessed {guessed.before:.3f} → {guessed.after:.3f}"
-    shown += "".join(f"; {name} {value:.3f}" for name, value in largest.items())
-    if (most := _most_read(result)) is not None:
-        shown += f", cells read {most.read:.1%}"
-        shown += "" if most.explained is None else f", variance explained {most.explained:.1%}"
-    return f"{name}: {test}{shown} ({result.seconds:.1f} s)"
-
-
-def _figure(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"
 
 
 def document(

@@ -160,6 +160,16 @@ def headline(gains: Sequence[Gain | None]) -> str | None:
     return f"{joint}, {whose} {stated(means.measure, means.best)} (gain {gained(means)}{words})"
 
 
+def each_alone(gains: Sequence[Gain | None]) -> list[str]:
+    """The measure together and by each party alone, a line each; empty without `compare`."""
+    if (means := compared(gains)) is None:
+        return []
+    figures = {"together": means.together, **{f"{name} alone": value for name, value in means.alone.items()}}
+    wide = max(map(len, figures))
+    said = [f"  {name:<{wide}} {stated(means.measure, value, unit=True)}" for name, value in figures.items()]
+    return said if means.alone else [*said, "The label holder has no columns to predict by alone."]
+
+
 def conclusion(
     gains: Sequence[Gain | None],
     label_holder: str,
@@ -180,7 +190,7 @@ def conclusion(
     if not means.certain:
         return [f"These held-out rows do not tell the federation from {label_holder}.", meant]
     if means.gain > 0:
-        return ["Federating pays here: chance in the choice of held-out rows does not explain the gain.", meant]
+        return ["Federating pays here: chance does not explain the gain.", meant]
     cause = (
         f"the columns of {others} bring nothing here, and give the model more noise to fit: fewer or shallower trees, "
         "of a network fewer epochs, or train alone"

@@ -172,8 +172,8 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
                 most = "" if share < SHARE else f", and {SHARE:.0%} or more of the model's gain"
                 named[name] = f"column {name!r} of {party.name} ranks the label by itself, with AUC {auc:.3f}{most}"
     drop = f"drop = {json.dumps([*experiment.data.drop, *named], ensure_ascii=False)}"
-    remedy = f"if it is written after the outcome, {drop} in [data], and name it under no party"
-    return [f"{said}: {remedy}" for said in named.values()]
+    remedy = f"If it is written after the outcome, name it under no party, and leave it out:\n    {drop}  # in [data]"
+    return [f"{said}. {remedy}" for said in named.values()]
 
 
 def auc_alone(values: Floats, truth: Bools) -> float:
@@ -213,8 +213,8 @@ def codes(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:
     again = source.read(whole, whole) if whole else pa.table({})  # as they are written
     texts = {name: again.column(name).cast(pa.string()) if name in whole else it for name, it in columns.items()}
     return [
-        f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do: if it is "
-        f"one, {OF_EXPERIMENT.line('encode', {name: CATEGORICAL})} in [data]"
+        f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do. If it is "
+        f"one:\n    {OF_EXPERIMENT.line('encode', {name: CATEGORICAL})}  # in [data]"
         for name, it in texts.items()
         if is_text(it.type) and _are_codes(pc.utf8_trim_whitespace(it.drop_null()))
     ]

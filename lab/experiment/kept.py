@@ -298,9 +298,9 @@ def with_usual(experiment: ExperimentFile, records: int) -> tuple[ExperimentFile
         compare = not large
         if large:
             alone = "each party" if experiment.spread else experiment.in_order[0]
-            said.append(f"Not compared with {alone} alone: {large}; compare = true in [data] does it all the same.")
+            said.append(f"Not compared with {alone} alone: {large}. To do so:\n    compare = true  # in [data]")
     if audit is None and large:
-        said.append(f"Not audited: {large}; a line [audit] does it all the same.")
+        said.append(f"Not audited: {large}. To do so:\n    [audit]")
     elif audit is None and (hindrance := _hindrance(experiment)):
         said.append(f"Not audited: {hindrance}.")
     elif audit is None:

@@ -47,12 +47,12 @@ from treetap.wire.disclosure import CLASSES
 
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
-    gains, faults = [run.gain for run in runs], [run for run in runs if run.audit_fault is not None]
+    faults = [run for run in runs if run.audit_fault is not None]
     header = Section(
         "",
         [
             *(Text(said=sentence, style="notice") for sentence in warnings(runs)),
-            *(Text(said=sentence, style="lead head") for sentence in [headline(gains)] if sentence),
+            *(Text(said=sentence, style="lead head") for sentence in concluded(runs)[:1]),
             Text(said=_model(experiment, runs)),
             *_at_once(experiment),
             *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.left_out)),
@@ -73,7 +73,8 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
 def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Section]:
     """The sections of the page in order."""
     bars = beside([run.gain for run in runs])
-    parts = [bars, Text(said=" ".join(concluded(runs)))] if bars else []
+    measured = Text(said=headline([run.gain for run in runs]) or "")
+    parts = [bars, measured, Text(said=" ".join(concluded(runs)[1:]))] if bars else []
     together = Section("Together and alone", parts, "verdict")
     several, verdicts = len(runs) > 1, worst_verdicts(runs)
     audits = [(f"What attacks found, {run.planned.title}", _near(run.audit_report)) for run in runs if run.audit_report]

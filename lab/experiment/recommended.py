@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treetap.attacks.advice.advise import EQUAL, LEAST
-from treetap.attacks.advice.names import DEFENCES, WRITTEN, lines_of, named, settings_of, strictness
+from treetap.attacks.advice.names import CELLS, JOB, lines_of, named, plainly, settings_of, strictness
 from treetap.attacks.report.glossary import share
 from treetap.attacks.verdict import LITTLE
 from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredCells, MeasuredPoint, Recommended
@@ -65,18 +65,13 @@ def recommend(
     gain, added, auc = without.gain.mean, without.added.mean, without.auc.mean
     if gain is None or added is None or auc is None or alone.auc.mean is None or before is None:
         return Recommended(point=None, says="Nothing is recommended: the AUC of the held-out rows is undefined.")
-    figures = f"AUC {auc:.3f} together, {alone.auc.mean:.3f} {label_holder} alone"
     if gain <= 0:
-        return Recommended(
-            point=None, says=f"Together the parties are no better than {label_holder} alone ({figures}): train alone."
-        )
+        why = f"Together the parties are no better than {label_holder} alone: train alone."
+        return Recommended(point=None, says=why)
     if added <= LITTLE * (1 - before):
-        return Recommended(
-            point=None,
-            says=f"There is little to lower: what others can guess of the labels rises from {before:.3f} to "
-            f"{before + added:.3f}, at most {100 * LITTLE:.0f} % of what was left. Train without one ({figures})."
-            + _least_of_columns(without, points),
-        )
+        why = "There is little to lower: of what was left to guess of the labels others learned next to nothing.\n"
+        why += "Train without a defence." + _least_of_columns(without, points)
+        return Recommended(point=None, says=why)
     choices = [
         _Choice(place, it.gain.mean / gain, 1 - it.added.mean / added, it.auc.mean)
         for place, it in enumerate(points)
@@ -85,9 +80,8 @@ def recommend(
     if not (enough := [it for it in choices if it.kept >= KEPT and it.taken >= LEAST]):
         return Recommended(
             point=None,
-            says=f"No measured setting keeps half of the gain ({figures}) and takes a quarter of what the training "
-            "tells of labels away: measure others, leave columns out, or train alone."
-            + _least_of_columns(without, points),
+            says="No measured setting keeps half of the gain and takes away a quarter of what the training tells of "
+            "labels: measure others, leave columns out, or train alone." + _least_of_columns(without, points),
         )
     # shares of what is taken differ by seeds, or by the draws of known labels, too
     errors = [it.added.sd for it in points if it.added.sd is not None]
@@ -98,54 +92,58 @@ def recommend(
     lead = max((it for it in level if it in enough), key=lambda it: (it.taken, it.auc))
     same = [it for it in level if it in enough and points[it.place].defence == points[lead.place].defence]
     best = max(same, key=lambda it: (strictness(points[it.place].defence, points[it.place].settings), it.auc))
-    point, rivals = points[best.place], [points[it.place] for it in level if it is not best]
-    name = named(point.defence, point.settings)
-    one_seed = len(without.seeds) == 1
-    more = f"points closer than {apart:.{2 if apart >= 0.01 else 3}f} in AUC are not told apart"
-    if one_seed and point.defence in WRITTEN:
-        name = f"{DEFENCES[WRITTEN[point.defence][0]][0]}, here as {name}"
-    says = (
-        f"Take {name}: it takes away {100 * best.taken:.0f} % of what the training "
-        f"tells of labels, and keeps {100 * best.kept:.0f} % of the gain. AUC {best.auc:.3f}; without a defence "
-        f"{auc:.3f}, {label_holder} alone {alone.auc.mean:.3f}."
-    )
-    near = [f"{named(it.defence, it.settings)} ({it.auc.mean:.3f})" for it in rivals]
+    point = points[best.place]
+    says = [
+        f"Take this: {plainly(point.defence)}.",
+        f"It takes away {100 * best.taken:.0f} % of what the training tells of labels.",
+        f"It keeps {100 * best.kept:.0f} % of the gain.",
+        f"AUC {best.auc:.3f} with it.",
+    ]
+    near = [_name(points[it.place]) for it in level if it is not best]
     near += [f"{label_holder} alone"] if best.auc - alone.auc.mean < apart else []
-    says += f" Not told from it: {'; '.join(near)}." if near else ""
+    says += [f"Not told apart from it: {it}." for it in near]
+    one_seed = len(without.seeds) == 1
     if apart and (near or one_seed):
-        says += f" One seed: {more}; seed = [0, 1, 2] in [data] tells more." if one_seed else f" P{more[1:]}."
+        says.append(f"Points closer than {apart:.{2 if apart >= 0.01 else 3}f} in AUC are not told apart.")
+        says += ["Several seeds tell more:\n    seed = [0, 1, 2]  # in [data]"] if one_seed else []
     # where it was measured what the label holder reads of columns
-    read, left = _read(without.cells), _read(point.cells)
-    says += f" Of columns the label holder then reads {left}; {read} without it." if read and left else ""
+    if (read := _read(without.cells)) and (left := _read(point.cells)):
+        says += ["Of columns the label holder then reads:", *left, "Without it:", *read]
     lines = lines_of(point.defence, settings_of(point.settings), label_holder, list(point.parties))
     return Recommended(
         point=best.place,
-        says=says,
+        says="\n".join(says),
         kept=best.kept,
         taken=best.taken,
         lines={it.file: it.lines for it in lines},
     )
 
 
-def _read(it: MeasuredCells | None) -> str:
+def _name(it: MeasuredPoint) -> str:
+    """A point by its defence and settings; in words where these are keys of a file."""
+    return plainly(it.defence) if it.defence in (CELLS, JOB) else named(it.defence, it.settings)
+
+
+def _read(it: MeasuredCells | None) -> list[str]:
     """What is read of columns, by both measures; empty where this was not measured."""
     if it is None or it.read.mean is None:
-        return ""
+        return []
     variance = it.explained.mean
-    more = "" if variance is None else f" and {share(variance, 1)} of the variance of numbers"
-    return f"{share(it.read.mean, 1)} of the cells{more}"
+    more = [] if variance is None else [f"  {share(variance, 1)} of the variation of numbers."]
+    return [f"  {share(it.read.mean, 1)} of the cells.", *more]
 
 
 def _least_of_columns(without: MeasuredPoint, points: Sequence[MeasuredPoint]) -> str:
-    """The sentence on the point at which the label holder reads fewest cells; empty where none lowers this."""
+    """Lines on the point at which the label holder reads fewest cells; empty where none lowers this."""
     read = {place: it.cells.read.mean for place, it in enumerate(points) if it.cells is not None}
     known = {place: mean for place, mean in read.items() if mean is not None}
     before = None if without.cells is None else without.cells.read.mean
     if before is None or (least := min(known.values())) >= before:
         return ""
     point = next(points[place] for place, mean in known.items() if mean == least)
-    kept = "" if point.auc.mean is None else f", AUC {point.auc.mean:.3f}"
-    return (
-        f" Of columns the label holder reads fewest cells with {named(point.defence, point.settings)}: "
-        f"{_read(point.cells)}; {_read(without.cells)} without it{kept}."
-    )
+    said = [
+        f"Of columns the label holder reads least with this, {_name(point)}:",
+        *_read(point.cells),
+    ]
+    said += [] if point.auc.mean is None else [f"  AUC {point.auc.mean:.3f}."]
+    return "\n".join(["", *said, "Without it:", *_read(without.cells)])

@@ -308,8 +308,9 @@ def _few_cases(runs: Sequence[RunResult]) -> list[str]:
     name = min(cases, key=cases.__getitem__, default="")
     if not cases or (count := round(cases[name] / seeds)) >= CASES:
         return []
-    tell = "more rows" if runs[0].fold is not None else "cv = 5 in [data], which holds each row out once, or more rows"
-    return [f"held-out rows of class {name!r}, on which the measures below rest: {count}; {tell} would tell more"]
+    said = f"The measures below rest on few held-out rows of class {name!r}: {count}. More rows would tell more"
+    once = "; so would each row held out once:\n    cv = 5  # in [data]"
+    return [f"{said}." if runs[0].fold is not None else said + once]
 
 
 class Results(Part):

@@ -208,7 +208,7 @@ class Relay:
         end.on_lost(lambda: self._leaves(known, end))
         token = new_token()
         self._unfetched[token] = (end, known)
-        end.on_lost(lambda: self._forget(token))
+        end.on_lost(lambda: self._unfetched.pop(token, None))
 
         def late() -> None:
             if self._unfetched.pop(token, None) is not None:
@@ -232,9 +232,6 @@ class Relay:
         caller.free("routed")
         caller.free(known.unproven_share)  # it is read on, as below
         log.debug("%s: a connection of %s begins", known.process, caller.address)
-
-    def _forget(self, token: str) -> None:
-        self._unfetched.pop(token, None)
 
     @staticmethod
     def _proves(known: Name, end: _Arrival) -> None:

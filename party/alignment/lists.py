@@ -124,10 +124,6 @@ class BlindedLists:
 
         await self._context.offload(work, whole=True)
 
-    async def check_distinct(self, points: PointList) -> None:
-        """Raise `Malformed` for a list that has a point twice."""
-        await self.common(points, kept=lambda _, __: None)
-
     def empty(self) -> PointList:
         return PointList(self._context.scratch.file())
 
@@ -310,7 +306,7 @@ class RaisedLists:
         """
         (points,) = self._held
         raised = await self._lists.raised(points, self._exponent)
-        await self._lists.check_distinct(raised)
+        await self._lists.common(raised, kept=lambda _, __: None)  # which refuses it
         self._hold(await self._lists.shuffled(raised))
 
     def _hold(self, *lists: PointList) -> None:

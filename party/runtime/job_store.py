@@ -214,9 +214,8 @@ class JobStore:
             notes: dict[str, Any] = {"submission": submission, "digest": digest}
             if replaces:
                 name, replaced = replaces
-                before = self.model.parent / name
-                earlier = read_job(before).get(REPLACES, []) if _submission(before) == replaced else []
-                notes[REPLACES] = [[name, replaced], *earlier]
+                same = _submission(before := self.model.parent / name) == replaced
+                notes[REPLACES] = [[name, replaced], *(read_job(before).get(REPLACES, []) if same else [])]
             self._note(notes)
         elif (first := str(self._job().get("digest"))) != digest:
             raise ConfigError(changed(self.folder.name, first, digest))

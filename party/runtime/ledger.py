@@ -86,10 +86,6 @@ class Occasion:
         return (*self.parties, self.coordinator) if self.coordinator else self.parties
 
 
-def _seconds() -> float:
-    return time.time()
-
-
 @dataclass(frozen=True)
 class Charge:
     """A line of the ledger.
@@ -106,7 +102,7 @@ class Charge:
     occasion: Occasion
     amount: float = 1
     details: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = field(default_factory=_seconds)
+    seconds: float = field(default_factory=lambda: time.time())  # noqa: PLW0108 - as it is when it is called
 
     @property
     def partners(self) -> tuple[str, ...]:

@@ -209,13 +209,6 @@ class CostAccount:
         if self.span:
             self.span.end("left")
 
-    def _end_step(self, span: JobSpan, outcome: str) -> None:
-        """End the span of a step. Steps follow each other: what came or left since the last one is this one's."""
-        sent = self.byte_counts.by_class()
-        span.sent, self._spanned = sent - self._spanned, sent
-        span.received, self.received = self.received, Counter()
-        span.end(outcome)
-
     @contextmanager
     def clock(self, step: str, what: str) -> Iterator[None]:
         """Add the wall time of the block to a step; `what` names the block in the log."""
@@ -235,8 +228,11 @@ class CostAccount:
             seconds = loop.time() - start
             self._seconds[step] += seconds
             self._metrics.step_ended(step, outcome, seconds)
-            if span:
-                self._end_step(span, outcome)
+            if span:  # steps follow each other: what came or left since the last one is this one's
+                sent = self.byte_counts.by_class()
+                span.sent, self._spanned = sent - self._spanned, sent
+                span.received, self.received = self.received, Counter()
+                span.end(outcome)
             log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
     def account(self, workers: Mapping[str, Usage]) -> setup_pb2.Accounted:

@@ -165,15 +165,17 @@ async def _serve(
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     recorders = Recorders(config.state / TRANSCRIPTS, config.policy.people.record, config.transport())
-    metrics, measured = _metrics(config)
+    metrics = PartyMetrics(config.name)
+    metrics.export_spans(config.telemetry)
+    measured = metrics.serve(config.metrics)
+    metrics.certificates(config.transport())
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics)
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
     register_for_approvers(server, lambda: node.desk, lambda: node.overview)
     status = serve_health(server)
-    number = rpc.bind(server, credentials, config.listen)
-    address = f"{config.listen.rpartition(':')[0]}:{number}"
+    address = rpc.bind(server, credentials, config.listen)
     forwarder = forwarder_of(config, address)
     front = ScoringServer()
 
@@ -214,15 +216,6 @@ async def _serve(
             await forwarder.close()  # after the last answers have left
         await dialer.close()
         metrics.close()
-
-
-def _metrics(config: PartyConfig) -> tuple[PartyMetrics, str | None]:
-    """The party's metrics and spans, as its file wants them; the address at which it answers for metrics, if any."""
-    metrics = PartyMetrics(config.name)
-    metrics.export_spans(config.telemetry)
-    measured = metrics.serve(config.metrics)
-    metrics.certificates(config.transport())
-    return metrics, measured
 
 
 def _warn_unanswered(config: PartyConfig) -> None:

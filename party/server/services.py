@@ -157,9 +157,9 @@ class ScoringServer:
         self._server, credentials = rpc.server(callers, MOST_BYTES, most_calls, IDLE_S)
         register_for_clients(self._server, callers, served_models)
         serve_health(self._server, lambda: served_models.ready)
-        number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
+        address = rpc.bind(self._server, credentials, served.listen, "serve.listen")
         await self._server.start()
-        served_models.address = f"{served.listen.rpartition(':')[0]}:{number}"
+        served_models.address = address
 
     async def close(self, grace_s: float) -> None:
         """Stop; calls under way may take `grace_s` seconds to end."""

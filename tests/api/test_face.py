@@ -59,10 +59,13 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 def test_parameters_are_those_of_boosting(name: str) -> None:
     """Every parameter of a boosting job is a keyword with its default; the objective follows from the targets.
 
-    `privacy` decides what is sent of instance spaces, and `model` the depth that is not given.
+    `privacy` decides what is sent of instance spaces, and `model` the depth that is not given. Times that are known by
+    bounds need a second column of labels, which an estimator does not take.
     """
     given = signature(getattr(treetap, name)).parameters
-    for each in (it for it in fields(BoostingParams) if it.name not in DECIDES[PRIVATE]):
+    for each in (
+        it for it in fields(BoostingParams) if it.name not in DECIDES[PRIVATE] and not it.name.startswith("aft_")
+    ):
         default = given[each.name].default
         if each.name in ("objective", "max_depth") or each.default is MISSING:
             assert default is None, each.name

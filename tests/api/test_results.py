@@ -108,7 +108,7 @@ def test_results_are_shown(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == result.headline
     assert lines[1] == "What each side learned:"
-    assert lines[2].startswith("telco could guess ")
+    assert lines[2].startswith("telco, of bank")
     assert lines[-1] == f"report: {result.report}"
     again = treetap.audit(result, attacks=["uni"], by_tree=False)
     again.show()

@@ -185,11 +185,12 @@ def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {result.left_out for result in found.values()} == {12 - 600 // many}
     (compared,) = compared_names(evidence)
     assert compared.floor == (
-        f"a floor, by {many} of 600 records: most_records in [known_labels] takes more and own splits without the "
-        f"{12 - 600 // many} lightest, which do not fit: a lower most_records fits more"
+        f"a floor, by {many} of 600 records and own splits without the {12 - 600 // many} lightest, which do not fit; "
+        "to read more:\n    most_records = 600  # in [known_labels]"
     )
     (line,) = lines([judged("telco", "labels", "bank", [compared], reason="", details="known")])
-    assert line.beside.endswith(compared.floor)
+    assert "\n".join([line.more, *line.paste]) == compared.floor
+    assert line.notes[-1] == "at least so much: the attack stopped early; to read all:"
 
 
 def test_principal_components_are_those_of_the_covariance() -> None:

@@ -171,10 +171,13 @@ def test_the_words_of_an_unbalanced_table() -> None:
     first = FirstNamed(first=100, rarest="yes", before=0.30, after=0.384, chance=0.21)
     compared = _compared(0.661, 0.704, measure="AUC", known=40, first=first)
     (line,) = lines([judged("telco", "labels", "bank", [compared], reason="", details="attacks")])
-    assert line.text == "could rank bank's labels with AUC 0.661 before (own columns), 0.704 after"
-    assert line.gain == "+0.043 (+0.041 to +0.045), 13 % of what was left; 40 labels known"
-    assert line.beside.startswith("of the 100 records that it would name first 38 are 'yes' (before 30, by chance 21)")
-    assert (line.word, line.style) == ("notable", "notable")
+    assert (line.head, line.style) == ("telco, of bank's labels: notable", "notable")
+    assert [(it.when, it.said.strip(), it.how) for it in line.figures] == [
+        ("before", "66.1 % of pairs right", "own columns"),
+        ("after", "70.4 % of pairs right", ""),
+    ]
+    assert line.gain == "+4.3 points (+4.1 to +4.5), 13 % of what was left; 40 labels known"
+    assert line.notes == ["if it knows 40 of the labels", "the records that it is surest of are right no more often"]
 
 
 def test_what_was_not_measured_for_one_reason_is_one_line() -> None:
@@ -184,7 +187,7 @@ def test_what_was_not_measured_for_one_reason_is_one_line() -> None:
         for of in ("telco", "shop")
     ]
     (line,) = lines(several)
-    assert (line.text, line.gain) == ("as a reader of the columns of telco and shop", "why")
+    assert (line.head, line.gain) == ("bank, of the columns of telco and shop: not measured", "why")
     assert (line.before, line.gained) == (None, None)
 
 
@@ -206,12 +209,12 @@ def test_what_to_do_follows_the_words() -> None:
     """Nothing where little or nothing was found; else a cure for each direction, of columns at least settings."""
     assert to_do(made(trees=1).model_copy(update={"verdicts": []})) == {}
     assert _to_do(0.5, 0.52) == {}
-    labels = "To lower it: labels, see docs/defend.md; try it: treetap frontier FILE."
+    labels = "To lower what others learned of labels: a defence: docs/defend.md.\n"
+    labels += "To try it on yours:\n    treetap frontier FILE"
     columns = (
-        "To lower it: columns by fewer trees, a smaller max_depth or min_cell_records of a feature party: "
-        "docs/defend.md, on columns; treetap frontier measures min_cell_records = [10, 20] and fewer trees by "
-        "job = {n_estimators = …} of [[defence]], with --trainer federation."
+        "To lower what clinic learned of columns: fewer or flatter trees, or no sums over few records: docs/defend.md."
     )
+    columns += "\nThe latter, in a feature party's file:\n    [defences]\n    min_cell_records = 10"
     assert _to_do(0.6, 0.52, advice=None) == {"labels": labels}
     assert _to_do(0.6, 0.9, advice=None) == {"labels": labels, "columns": columns}
     assert "min_cell_records" not in _to_do(0.5, 0.9, advice=None, protocol="pivodl")["columns"]
@@ -225,15 +228,21 @@ def test_a_cure_was_measured_where_a_frontier_has_one() -> None:
     job = AdvisedJob("boosting", "bank", ["telco"], 2, {}, "severe", {}, {})
     advice = advise(job, ("this table", frontier(merged, noise, shown, read=0.5)))
     assert advice.suggestions[0].defence == "label_dp"
-    both, more = _to_do(0.6, 0.9, advice=advice), "“What lowers this” in the report"
-    here = "on this very table"
-    took = "75 % of the cells read (variance explained: 90.0 % → 90.0 %)"
-    assert both["columns"] == f"To lower it: columns by min_cell_records, m 10, which took away {took} {here}: {more}."
-    assert both["labels"] == f"To lower it: labels by ID-LMID, ξ 0.5, which took away 75 % {here}: {more}."
-    assert "labels by label DP, ε 1" in _to_do(0.6, 0.5, advice=advice)["labels"]
-    assert _to_do(0.6, 0.9, advice=advice)["columns"] in html(
-        made(trees=1).model_copy(update={"verdicts": _verdicts(0.6, 0.9), "advice": advice})
-    ).replace('<a href="#lowers">What lowers this</a>', more).replace("&#160;", " ")
+    both, more = _to_do(0.6, 0.9, advice=advice), "Its lines: “What lowers this” in the report."
+    assert both["columns"].splitlines() == [
+        "To lower what clinic learned of columns: no sums over few records.",
+        "On this very table it took away 75 % of the cells read.",
+        more,
+    ]
+    assert both["labels"].splitlines() == [
+        "To lower what others learned of labels: show others no group of records that tells much of their labels "
+        "(ID-LMID).",
+        "On this very table it took away 75 %.",
+        more,
+    ]
+    assert "of which chance changes some (label DP)" in _to_do(0.6, 0.5, advice=advice)["labels"]
+    page = html(made(trees=1).model_copy(update={"verdicts": _verdicts(0.6, 0.9), "advice": advice}))
+    assert 'it took away 75&#160;% of the cells read.<br>\nIts lines: <a href="#lowers">What lowers this</a>.' in page
 
 
 def test_excluded_bins_are_never_named() -> None:
@@ -263,8 +272,11 @@ def test_near_places_are_severe_where_exact_bins_are_not() -> None:
     verdict = judged("bank", "columns", "telco", [exact, places], reason="", details="columns")
     (line,) = lines([verdict.model_copy(update={"other": exact})])
     assert (line.word, verdict.measure) == ("severe", "explained")
-    assert line.beside.startswith("of all cells it could name ")
-    assert line.beside.endswith("nothing found")
+    assert [it.said.split(" % ")[1] for it in line.figures] == [
+        *["of variation explained"] * 2,
+        *["of cells right"] * 2,
+    ]
+    assert (line.figures[1].gained > 0, line.figures[3].gained) == (True, 0.0)
 
 
 def test_places_that_know_nothing_are_seldom_found_to_tell() -> None:

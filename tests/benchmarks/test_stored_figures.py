@@ -16,6 +16,7 @@ COMMAND = re.compile(r"(?:python )?(benchmarks/\S+?\.py|treetap [a-z][\w-]*)([^`
 NO_ROW = {
     "benchmarks/credit.py --obfuscation short-exponent --min-cell-records 0 5": "seconds and bytes: no attack",
     "benchmarks/columns_from_sums.py --trees 20 100": "rows have more trees, and more tables",
+    "treetap demo --details": "how a verdict is printed; rows have its figures",
     "treetap audit": "names the command; rows call it, and the benchmarks its attacks",
     "treetap experiment": "rows have the experiments' files",
 }

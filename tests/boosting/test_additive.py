@@ -230,7 +230,7 @@ def test_a_party_reads_its_own_count_and_an_audit_finds_the_same(tmp_path: Path)
         assert [it.placed for it in read.placed_after] == pytest.approx(expected)
         told = f"{100 * expected[2]:.1f} % after 5, {100 * expected[3]:.1f} % after 10"
         (line,) = lines([_of_victim(LABEL_HOLDER, party, read, "", "columns")])
-        assert told in line.beside
+        assert told in line.more
         assert told in words(party, read)
     (tmp_path / "own.toml").write_text(f'name = "{FEATURE}"\nstate = "own"\ninsecure = true\n')
     shutil.copytree(states[FEATURE], tmp_path / "own")

@@ -161,9 +161,9 @@ async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) 
     server, credentials = rpc.server(callers)
     register(server, callers)
     serve_health(server)
-    port = rpc.bind(server, credentials, "127.0.0.1:0")
+    address = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield address
     finally:
         await server.stop(None)

@@ -22,7 +22,7 @@ from treetap.attacks.label_holder_audit import label_holder, read_holder
 from treetap.attacks.report.verdict import Verdicts, lines
 from treetap.attacks.verdict import Compared, Verdict, Word, judged
 from treetap.lab.experiment.audited import _explained
-from treetap.lab.experiment.command import print_report, run_line
+from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.page import beside, html, learned
 from treetap.lab.experiment.party_tables import ID, Split, write_tables
@@ -86,16 +86,19 @@ def test_the_terminal_begins_with_the_two_answers(capsys: pytest.CaptureFixture[
     """Together and alone, what each side learned, then tables of all runs, once; costs on request."""
     print_report(_runs(), details=False)
     printed = capsys.readouterr().out
-    warned, first, second, *_ = printed.splitlines()
-    assert warned.startswith("held-out rows of class 'no', on which the measures below rest: 30; ")
-    assert first == "Together 0.730 AUC, clinic alone 0.660 (gain +0.070, +0.050 to +0.090)"
-    assert second == "What each side learned, the worst of 2 runs:"
-    assert "lab could guess 60.0 % of clinic's labels before (own columns), 64.0 % after" in printed
-    assert (
-        printed.index("notable: +4.0 points")
-        < printed.index("severe: +20.0 points")
-        < printed.index("labels 1\ncolumns 0")
-    )
+    lines = printed.replace("\n  tell more;", " tell more;").splitlines()
+    assert lines[0].startswith("The measures below rest on few held-out rows of class 'no': 30. ")
+    assert lines[1] == "    cv = 5  # in [data]"
+    assert lines[2:6] == [
+        "Federating pays here: chance does not explain the gain.",
+        "  together     0.730 AUC",
+        "  clinic alone 0.660 AUC",
+        "What each side learned, the worst of 2 runs:",
+    ]
+    assert lines[6] == "lab, of clinic's labels: notable"
+    assert lines[7].endswith(" 60.0 % of labels right")
+    assert lines[8].endswith(" 64.0 % of labels right")
+    assert printed.index(lines[6]) < printed.index("of lab's columns: severe") < printed.index("labels 1\ncolumns 0")
     assert printed.count("Mean ± standard deviation of 2 runs") == 1
     assert "CIPHERTEXT" not in printed
     assert len(printed.splitlines()) <= 30
@@ -103,24 +106,20 @@ def test_the_terminal_begins_with_the_two_answers(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr().out
     assert printed.count("Who received what") == 1
     assert "30.0 kB" in printed, "the mean of the runs"
+    assert "(gain +0.070, +0.050 to +0.090)" in printed
+    told = " ".join(printed.split())
+    assert "lab, of clinic's labels: notable, +4.0 points (+0.0 to +8.0), 10 % of what was left" in told
     left_out = ["Not audited: the table is large."]
     print_report([run(left_out=left_out)], details=False)
-    assert capsys.readouterr().out.splitlines()[1] == left_out[0]
-
-
-def test_a_run_is_a_line() -> None:
-    """With its seconds, those of the audit included."""
-    assert run_line(run(3, gain=GAIN, audit_seconds=1.5)) == "seed 3: together 0.730 AUC, clinic alone 0.660; 7.5 s"
-    assert run_line(run(3, fold=2, metrics={"test": {"rmse": 0.5}})) == "seed 3, fold 2: rmse 0.5000; 6.0 s"
+    assert left_out[0] in capsys.readouterr().out.splitlines()
 
 
 def test_the_first_screen_is_the_verdict() -> None:
     """The line, bars of together and alone, a sentence on the gain, and the verdicts with their addresses."""
     page = html(experiment(), "loans", _runs())
-    assert page.index("Together 0.730 AUC") < page.index('id="verdict"') < page.index('id="learned"')
-    assert page.index('id="learned"') < page.index('id="metrics"')
-    assert "Federating pays here" in page
-    assert "60.0&#160;% of clinic&#39;s labels" in page
+    assert page.index("Federating pays here") < page.index('id="verdict"') < page.index("(gain +0.070, +0.050 to")
+    assert page.index("(gain +0.070, +0.050 to") < page.index('id="learned"') < page.index('id="metrics"')
+    assert "60.0&#160;% of labels right (own columns)" in page
     assert "\\x" not in page, "nothing that a reader sees is escaped as a control character"
     assert "The worst of 2 runs." in page
     assert 'href="seed-1/audit.html#attacks"' in page
@@ -166,17 +165,20 @@ def test_an_experiment_says_both_by_itself(tmp_path: Path) -> None:
     warned = document["warnings"]
     assert [line.split(",")[0] for line in warned] == [
         "column 'b' of telco ranks the label by itself",
-        "held-out rows of class '0'",
+        "The measures below rest on few held-out rows of class '0': 30. More rows would tell more; so would each row "
+        "held out once:\n    cv = 5  # in [data]",
     ]
-    assert outcome.out.splitlines()[:2] == warned
-    first, second, *_ = outcome.out.splitlines()[2:]
-    assert (first, second) == (document["headline"], "What each side learned:")
+    lines = outcome.out.splitlines()
+    assert (
+        lines[lines.index("Federating pays here: chance does not explain the gain.") - 1] == "    cv = 5  # in [data]"
+    )
+    assert lines.index("What each side learned:") < 12
     assert found["gain"]["together"] == found["metrics"]["test"]["auc"]
     assert found["gain"]["alone"] == {"bank": found["metrics"]["label holder alone, test"]["auc"]}
     assert found["gain"]["low"] > 0, "b tells twice as much as a"
     by_party = {(it["party"], it["learned"]): it for it in found["verdicts"]}
     assert by_party["telco", "labels"]["word"] == "nothing found", "its one column ranked them before"
-    assert 'record = "received" in the [[party]] of bank lets it read all' in by_party["bank", "columns"]["floor"]
+    assert by_party["bank", "columns"]["floor"].endswith('\n    record = "received"  # in the [[party]] of bank')
     page = (tmp_path / "runs" / "exp" / "report.html").read_text()
     assert document["headline"] in page
     audit = (tmp_path / "runs" / "exp" / "seed-0" / "audit.html").read_text()
@@ -269,10 +271,10 @@ def test_a_floor_says_what_reads_more() -> None:
     """By the line of the experiment's file; where the attack could not run the reason is its fault."""
     experiment = ExperimentFile.model_validate(_experiment(None))
     floor = judged("clinic", "columns", "lab", [COMPARED], reason="", details="columns")
-    more = 'record = "received" in the [[party]] of clinic lets it read all, which takes longer'
-    assert _explained(floor, experiment, "").floor == f"a floor; {more}"
+    paste = '    record = "received"  # in the [[party]] of clinic'
+    assert _explained(floor, experiment, "").floor == f"a floor; to read all, which takes longer:\n{paste}"
     (line,) = lines([_explained(floor, experiment, "")])
-    assert line.beside == f"a floor; {more}"
+    assert (line.notes, line.paste) == (["at least so much: the attack stopped early; to read all:"], [paste])
     unread = judged("clinic", "columns", "lab", [], reason="no [[victim]]", details="columns")
     assert _explained(unread, experiment, "the table lacks a column").reason == "the table lacks a column"
     asked = ExperimentFile.model_validate(_experiment("received"))

@@ -122,8 +122,8 @@ def test_trees_are_compared_and_audited_unless_the_file_says_otherwise() -> None
     assert (large.data.compare, large.audited) == (False, False)
     why = "the table has 100,001 records, more than 100,000"
     assert said == [
-        f"Not compared with clinic alone: {why}; compare = true in [data] does it all the same.",
-        f"Not audited: {why}; a line [audit] does it all the same.",
+        f"Not compared with clinic alone: {why}. To do so:\n    compare = true  # in [data]",
+        f"Not audited: {why}. To do so:\n    [audit]",
     ]
     asked = experiment(compare=True).model_copy(update={"audit": AuditTable(by_tree=False)})
     assert with_usual(asked, MOST_RECORDS + 1) == (asked, [f"Not run by another privacy: {why}."])

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import grpc
 import pytest
+from pydantic import BaseModel
 
 from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
@@ -182,7 +183,7 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     monkeypatch.setattr(connections.os, "_exit", leave)  # with which doctor leaves hanging threads behind
     findings = [Finding("fault", HOSTILE, HOSTILE)]
-    monkeypatch.setitem(configuration.CHECKS, "party", lambda _: {"check": lambda: findings})
+    monkeypatch.setitem(configuration.CHECKS, "party", (lambda _: {"check": lambda: findings}, BaseModel))
     treetap_here("doctor", "--config", str(write(tmp_path / "party.toml", {"state": "state"})))
     said = re.sub(rf"{FORGED}(\\n)?", FORGED, capsys.readouterr().out)
     assert all(letter.isprintable() or letter == "\n" for letter in said)

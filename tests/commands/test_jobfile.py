@@ -104,7 +104,7 @@ def test_a_job_of_pivodl(tmp_path: Path) -> None:
         as_published=True,
         gain_comparison="secure",
     )
-    assert params_of(spec) == expected
+    assert params_of(spec).to_dict() == expected.to_dict()
 
 
 def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ async def test_trees_are_counted_once_they_are_stored(tmp_path: Path, monkeypatc
     kill_in(0)
     status = await federation.train(spec(BoostingParams(**params), 2, obfuscation="standard"))
     assert (status.state, status.round, status.stored_trees) == ("interrupted", 1, 0)
-    assert " 0/3 " in _shown(monkeypatch, status)
+    assert " 0 of 3 " in _shown(monkeypatch, status)
     federation.start(PARTIES[1])
     kill_in(1)
     status = await federation.resume()

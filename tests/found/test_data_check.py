@@ -13,11 +13,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.lab.experiment import command
+from tests.commands.experiment_documents import run
+from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import auc_alone, codes_in, leaks
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.results import Importance, RunResult, warnings
+from treetap.lab.experiment.results import Importance, warnings
 
 N = 2000
 RNG = np.random.default_rng(7)
@@ -84,11 +85,11 @@ def test_leaks_are_named_with_the_line_that_drops_them(tmp_path: Path) -> None:
     for gains, more in ((shared, ["Mahnstatus"]), ({"score": 79.0, "noise": 21.0}, []), ({}, [])):
         said = leaks(experiment, table, _run(names, gains))
         assert [line.split("'")[1] for line in said] == [*alone, *more]
-        assert all(f"drop = {json.dumps(['name', *alone, *more])} in [data]" in line for line in said)
+        assert all(line.endswith(f"\n    drop = {json.dumps(['name', *alone, *more])}  # in [data]") for line in said)
         by_gain = "column 'Mahnstatus' of bank ranks the label by itself, with AUC 0.9"
         for line in said[len(alone) :]:
             assert line.startswith(by_gain)
-            assert ", and 80% or more of the model's gain: " in line
+            assert ", and 80% or more of the model's gain. " in line
 
 
 def test_few_cases_are_counted_over_the_folds() -> None:
@@ -109,11 +110,11 @@ def test_few_cases_are_counted_over_the_folds() -> None:
         return [line for line in warnings(runs) if line != "a leak"]  # type: ignore[arg-type]
 
     assert (
-        "rows of class 'c1', on which the measures below rest: 35; cv = 5 in [data]"
-        in said([[300, 35]], folds=False)[0]
-    )
-    assert "rest: 36; cv = 5" in said([[300, 35], [300, 37]], folds=False)[0]
-    assert "rest: 45; more rows would" in said([[30, 9]] * 5, folds=True)[0]
+        "rest on few held-out rows of class 'c1': 35. More rows would tell more; so would each row held out once:\n"
+        "    cv = 5  # in [data]"
+    ) in said([[300, 35]], folds=False)[0]
+    assert "'c1': 36. " in said([[300, 35], [300, 37]], folds=False)[0]
+    assert said([[30, 9]] * 5, folds=True)[0].endswith("'c1': 45. More rows would tell more.")
     assert said([[300, 25]] * 5, folds=True) == said([[300, 100]], folds=False) == said([[]], folds=False) == []
 
 
@@ -142,12 +143,12 @@ def test_codes_that_are_read_as_numbers(form: str, tmp_path: Path) -> None:
     experiment = ExperimentFile.model_validate({"data": data, "party": parties, "job": {}})
     said = codes_in(read_table(experiment, tmp_path))
     assert [line.split("'")[1] for line in said] == ["PLZ", "quoted"]
-    assert 'encode = { PLZ = "categorical" } in [data]' in said[0]
+    assert said[0].endswith('If it is one:\n    encode = { PLZ = "categorical" }  # in [data]')
 
 
-def test_the_report_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once, before the headline."""
-    evaluation = SimpleNamespace(per_class=[])
-    runs = [RunResult.model_construct(seed=seed, data=["a leak"], evaluation=evaluation, gain=None) for seed in (0, 1)]
-    monkeypatch.setattr(command, "headline", lambda _: "Together 0.7")
-    assert command._verdict(runs)[:2] == ["a leak", "Together 0.7"]
+def test_the_report_begins_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each once, before the verdict."""
+    print_report([run(seed, data=["a leak"]) for seed in (0, 1)], details=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "a leak"
+    assert lines.count("a leak") == 1

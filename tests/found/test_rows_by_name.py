@@ -210,6 +210,7 @@ NO_ROWS = {
         "look_up",
         "metric",
         "model",
+        "overwrite",
         "reasons",
         "records",
     ),

@@ -145,7 +145,9 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
 
     with monkeypatch.context() as patch:
         patch.setattr("treetap.models.durable.os.fsync", full)
-        with pytest.raises(Interrupted, match=r"cannot write .*journal/job\.jsonl: No space left on device"):
+        with pytest.raises(
+            Interrupted, match=r"journal/job\.jsonl: cannot be written by the coordinator: No space left on device"
+        ):
             await federation.train(JOB)
     assert list(federation.jobs.status("")) == []
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))

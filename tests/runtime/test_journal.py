@@ -158,10 +158,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", broken)
         for ask in (journal.submitted, journal.read, journal.status):
-            with pytest.raises(Interrupted, match=r"cannot read .*job0\.jsonl: Input/output error"):
+            with pytest.raises(
+                Interrupted, match=r"job0\.jsonl: cannot be read by the coordinator: Input/output error"
+            ):
                 ask("job0")
         (listed,) = journal.listed()
-        assert (listed.state, "cannot read" in listed.error) == ("damaged", True)
+        assert (listed.state, "cannot be read" in listed.error) == ("damaged", True)
     assert journal.status("job0").attempt == 1
     assert [each.state for each in journal.listed()] == ["interrupted"]
 

@@ -289,7 +289,7 @@ async def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeyp
     assert (await federation.train(JOB)).released
     with monkeypatch.context() as full:
         full.setattr(line_file, "write_whole", _refused)
-        with pytest.raises(Interrupted, match="cannot write"):
+        with pytest.raises(Interrupted, match="cannot be written"):
             await federation.train(JOB)
     assert federation.jobs.status("job")[0].released
     federation.jobs._most = 0

@@ -47,7 +47,7 @@ async def test_two_jobs_are_under_way_and_the_others_wait_in_order(tmp_path: Pat
     third, last = federation.jobs.status("job-2")[0], federation.jobs.status("job-5")[0]
     assert third.error == "waits until one of the 2 jobs under way ends (most_jobs = 2)"
     assert last.error == f"{third.error}; 3 came before it"
-    assert progress_view._described(third, []) == (0, 0, "waiting", third.error)
+    assert progress_view._described(third) == (0, 0, "waiting", third.error)
     ended = await asyncio.gather(*(federation.jobs.wait(name) for name in names))
     assert [status.state for status in ended] == ["finished"] * 6
     assert [status.attempt for status in ended] == [1] * 6

@@ -59,7 +59,10 @@ def measured(name: str, seed: int, folder: Path) -> list[float]:
     model.fit(numbers.loc[training], label.loc[training]).save(folder)
     bank, other = (Part.open(folder / party) for party in ("bank", "telco"))
     hand(folder / "telco.json", BINS_SEED, other, "bank", other.bins_to_hand())
-    card, opened = bank.card(Frame(), 1, [folder / "telco.json"]), open_shards({it: folder / it for it in parties})
+    card, opened = (
+        bank.card(Frame(), *bank.two_classes(None, None), [folder / "telco.json"]),
+        open_shards({it: folder / it for it in parties}),
+    )
 
     def records(ids: list[str]) -> Records:
         """What an explained prediction tells: the side of each of telco's splits."""

@@ -1,4 +1,4 @@
-"""Runs the demo and keeps what it prints as a picture: docs/demo.svg.
+"""Runs the demo and keeps its two rows as a picture: docs/demo.svg.
 
 Usage: python -m tools.renderers.demo [--check [FILE …]]; with --check nothing is written, and the exit status is 1 if a
 picture has other text than the demo prints. Numbers, and what depends on the machine, may differ.
@@ -7,6 +7,7 @@ picture has other text than the demo prints. Numbers, and what depends on the ma
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
 from contextlib import chdir
@@ -15,6 +16,7 @@ from pathlib import Path
 from tools.renderers.rendering import DOCS, ROOT, texts
 from treetap import terminal
 from treetap.lab import demo
+from treetap.lab.experiment.side_by_side import TITLE
 from treetap.terminal import PlainConsole
 
 PICTURE = DOCS / "demo.svg"
@@ -33,7 +35,11 @@ def main() -> int:
     terminal.out = PlainConsole(record=True, width=80)
     with chdir(ROOT):  # from which its paths are short
         demo.run(key_bits=2048 if given.check is None else 1024)
-    picture = terminal.out.export_svg(title="make demo")
+    lines = [line.rstrip() for line in terminal.out.export_text().splitlines()]
+    first, last = (next(k for k, line in enumerate(lines) if line.startswith(it)) for it in (TITLE, '"private" costs'))
+    rows = PlainConsole(record=True, width=80, file=io.StringIO())
+    rows.print(*filter(None, lines[first : last + 1]), sep="\n")
+    picture = rows.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts of the reader's machine will do
     if given.check is None:

@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from treetap import terminal
+from treetap.errors import visible
 from treetap.pages.pictures import Bars, Matrix
 from treetap.pages.section import Cell, Code, Listed, Section, Table, Text
 
@@ -23,14 +24,12 @@ def print_section(section: Section, console: Console) -> None:
     parts = section.shown("terminal")
     if section.title and parts and isinstance(parts[0], (Text, Listed)):
         console.print()
-        console.print(Line(str(section.title), style="bold"), soft_wrap=True)
+        console.print(Line(str(section.title), style="bold"))
     for part in parts:
         if isinstance(part, Section):
             print_section(part, console)
         elif isinstance(part, Text):
-            words = str(part)
-            # what is set in stays on its line
-            print_lines(console, *([words] if words.startswith(" ") else wrapped(words, console, "  ")))
+            print_words(console, visible(str(part)))
         elif isinstance(part, Listed):
             print_lines(console, *(line for words, _ in part.rows for line in wrapped(f"- {words}", console, "  ")))
         elif isinstance(part, Code):
@@ -55,6 +54,13 @@ def print_lines(console: Console, *lines: str) -> None:
     """Print lines that only the terminal wraps; names in them are text, not markup."""
     for line in lines:
         console.print(terminal.text(line), soft_wrap=True)
+
+
+def print_words(console: Console, *sentences: str) -> None:
+    """Print sentences in lines that fit, further ones set in; a line set in by four is to be copied, and stays one."""
+    for line in (line for words in sentences for line in words.splitlines()):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        print_lines(console, *([line] if line.startswith("    ") else wrapped(line, console, indent)))
 
 
 def wrapped(words: str, console: Console, indent: str = "") -> list[str]:
@@ -87,7 +93,7 @@ def _print_table(console: Console, title: str, heads: Sequence[str], rows: Seque
         return table
 
     console.print()
-    console.print(Line(title, style="bold"), soft_wrap=True)
+    console.print(Line(title, style="bold"))
     free, parts = console.options.update(max_width=10_000), list[list[int]]()
     for column in range(names, len(heads)):
         # beside the columns of the last part or, where there is no room, in a part of its own

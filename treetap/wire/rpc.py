@@ -170,8 +170,8 @@ def _configuration(now: Credentials) -> grpc.ServerCertificateConfiguration:
 
 def bind(
     aio_server: grpc.aio.Server, credentials: grpc.ServerCredentials | None, listen: str, key: str = "listen"
-) -> int:
-    """Bind `host:port` (port 0: a free one) and return the port; `BadInput` where that cannot be.
+) -> str:
+    """Bind `host:port` (port 0: a free one) and return the address; `BadInput` where that cannot be.
 
     `key`: the address's key in a file. A plain socket tries first: it knows the cause, and gRPC would put lines
     of its own on standard error.
@@ -187,7 +187,7 @@ def bind(
             port = aio_server.add_secure_port(listen, credentials)
     except RuntimeError as failure:
         raise BadInput(f"{key} = {listen!r}: cannot bind ({failure}); is the port in use?") from failure
-    return port
+    return f"{listen.rpartition(':')[0]}:{port}"
 
 
 def listening_fault(listen: str) -> str | None:

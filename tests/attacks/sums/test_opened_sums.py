@@ -184,7 +184,7 @@ def test_the_view_has_what_the_parties_summed(case: str, tmp_path: Path, summed:
     """Every built node of every tree, whatever the job."""
     here, params, more = CASES[case]
     opened = opened_by(trained(tmp_path, here, params, **more))
-    assert (opened.parties, opened.records, opened.params) == ((B, C), len(here.y), params)
+    assert (opened.parties, opened.records, opened.params.to_dict()) == ((B, C), len(here.y), params.to_dict())
     shared = {tree: grown for tree, grown in enumerate(summed.of_holder) if grown.withdrawn != [1]}
     assert [tree.index for tree in opened.trees] == [
         tree for tree in shared if (B, tree) in summed.of_features or (C, tree) in summed.of_features

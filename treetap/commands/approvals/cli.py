@@ -159,11 +159,12 @@ def _shown(ask: Ask, job: str, digest: str, *, quiet: bool) -> approvals_pb2.Ask
 
 
 def _show(asked: approvals_pb2.AskedJob) -> None:
+    from treetap import terminal
     from treetap.commands.approvals.client import moment
+    from treetap.pages.printing import print_words
 
-    typer.echo(f"{asked.job}: {asked.state}, asked for on {moment(asked.since)}, digest {asked.digest.hex()}")
-    for sentence in asked.words:
-        typer.echo(f"  {sentence}")
+    said = f"{asked.job}: {asked.state}, asked for on {moment(asked.since)}", f"    digest {asked.digest.hex()}"
+    print_words(terminal.out, *said, *(f"  {sentence}" for sentence in asked.words))
     _decisions(asked)
 
 

@@ -85,7 +85,7 @@ def screen(
 def submit(
     file: Path,
     operator: Path,
-    days: float,
+    days: float = DEFAULT_DAYS,
     *,
     detach: bool,
     check: bool,

@@ -15,13 +15,17 @@ from rich.table import Column
 from treetap import terminal
 from treetap.errors import visible
 from treetap.models.store import CLEAN_METRICS
+from treetap.pages.printing import print_section
+from treetap.pages.section import Section, Table
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
-from treetap.terminal import plain, size, table, text
+from treetap.terminal import plain, size, text
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 
-#: Behind metrics by noisy labels.
-_NOISY = f" (by noisy labels; by clean ones: {CLEAN_METRICS} at the label holder)"
+#: Below metrics by noisy labels.
+_NOISY = f"these are by noisy labels; by clean ones: {CLEAN_METRICS} at the label holder"
+#: Heads of a table of jobs.
+HEADS = ("job", "kind", "state", "phase", "progress", "seconds", "sent")
 #: Seconds between two updates of a notebook's line: each is a message to the page.
 PAUSE_S = 0.2
 #: A job that sends more bytes, or has a party that holds more MiB, says so before its first tree.
@@ -59,10 +63,9 @@ def _line(title: str) -> Iterator[Callable[[int, int, str, str], None]]:
 
 @contextmanager
 def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
-    """A progress line of a job: phase, tree, depth, bytes, metrics."""
-    began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
+    """A progress line of a job: what is done, of how much; or its phase."""
     with _line(title) as show:
-        yield lambda status: show(*_described(status, began))
+        yield lambda status: show(*_described(status))
 
 
 def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Callable[[jobs_pb2.JobStatus], None]:
@@ -82,26 +85,16 @@ def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Ca
     return say
 
 
-def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tuple[int, int, str, str]:
-    """Progress done and planned, where the job is, bytes and metrics; `began` gets the moment when scoring began."""
+def _described(status: jobs_pb2.JobStatus) -> tuple[int, int, str, str]:
+    """Progress done and planned, that in words, and what the job waits for."""
     if status.state == "waiting":
         return 0, 0, "waiting", visible(status.error)
-    where = f"{status.phase}"
-    total, done = status.rounds, status.stored_trees
-    if status.rounds and status.phase == "train":
-        round_name, stage_name = _protocol(status).units
-        where = f"{round_name} {status.round}/{status.rounds} {stage_name} {status.stage}"
+    total, done, does = status.rounds, status.stored_trees, "trained"
     if status.phase == "predict":
-        began[:] = began or [(status.seconds, status.scored)]
-        total, done = status.records, status.scored
-        rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
-        where = f"{done}/{total} records, {rate:,.0f}/s"
+        total, done, does = status.records, status.scored, "scored"
     if status.kind == "align" and status.phase == "align":
-        total, done = status.records, status.scored
-        where = f"turn {status.round}/{status.rounds}, {done}/{total} identifiers"
-    metrics = [m for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
-    shown = [f"{m.name} {m.value:.4f}{' (noisy labels)' if m.noisy else ''}" for m in metrics]
-    return done, total, visible(where), visible(", ".join([size(status.bytes), *shown[:2]]))
+        total, done, does = status.records, status.scored, "compared"
+    return done, total, f"{does} {done:,} of {total:,}" if total else visible(status.phase), ""
 
 
 @contextmanager
@@ -128,7 +121,7 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress line for work in a known number of parts, done, total, next: as `live` shows it."""
     with _line(title) as show:
-        counted = "" if terminal.err.is_jupyter else "{}/{}"
+        counted = "" if terminal.err.is_jupyter else "{} of {}"
         yield lambda done, total, what: show(done, total, counted.format(done, total), visible(what))
 
 
@@ -250,28 +243,23 @@ def _count(number: int, what: str) -> str:
 
 
 def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
-    """Jobs, a row each, and below them a line for each long value: measures, the predictions' path, the error.
+    """Jobs, a row each, and below them a line for each further value: a measure, the predictions' path, the error.
 
     Only the terminal wraps those lines, so that a path can be copied whole.
     """
-    rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
+    rows = list[list[str]]()
     for status in statuses:
-        progress = f"{status.stored_trees}/{status.rounds}" if status.kind == "train" and status.rounds else ""
-        if status.records and status.kind not in (
-            "align",
-            "train",
-        ):  # of a prediction, not the blocks of its last attempt
-            progress = f"{status.scored}/{status.records}"
-        if status.state == "running" and status.stage:
-            progress += f" {_protocol(status).units[1]} {status.stage}"
+        progress = f"{status.stored_trees} of {status.rounds}" if status.kind == "train" and status.rounds else ""
+        if status.records and status.kind not in ("align", "train"):  # of a prediction, not the blocks of its attempt
+            progress = f"{status.scored} of {status.records}"
         if status.HasField("serving"):
             progress = _served(status.serving)
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
-        rows.add_row(*map(text, [status.job, *cells]))
-    terminal.out.print(rows)
+        rows.append([status.job, *cells])
+    print_section(Section("", [Table(HEADS, rows, "Jobs")]), terminal.out)
     for status in statuses:
-        metrics = ", ".join(f"{row.name} {row.value:.4f}" for row in status.metrics)
-        metrics += _NOISY if any(row.noisy for row in status.metrics) else ""
+        metrics = [f"{row.name} {row.value:.4f}" for row in status.metrics]
+        metrics += [_NOISY] if any(row.noisy for row in status.metrics) else []
         without = f"away: {', '.join(status.away)}; predicted without (column guessed)" if status.away else ""
         if status.away and status.kind == "serve":
             missing, served = _awaited(status), f"answers without {', '.join(status.away)}"
@@ -281,21 +269,19 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         files = (status.predictions, status.explanations, status.attributions, status.evaluation)
         words = trees_used if _protocol(status).grows_trees else epochs_used
         used = words(**rounds(status))
-        computed = backends_line(backends(status))
         own = [f"{row.party}: own rows in {row.path}" for row in status.rows]
         noised = [_noised(row.party, said) for row in status.accounts for said in row.account.noised_sums]
         for line in (
             common_records(status),
             *own,
-            metrics,
+            *metrics,
             used,
             *noised,
             *files,
             unlike,
             withheld,
             without,
-            f"at most {size(status.planned_bytes)} of words and sums in an attempt" if status.planned_bytes else "",
-            computed,
+            f"sends at most {size(status.planned_bytes)} of sums" if status.planned_bytes else "",
             status.error if errors else "",
         ):
             if line:

@@ -87,7 +87,7 @@ class End(asyncio.Protocol):
         self._held = set[object]()
         self._ended = False  # nothing more will come
         self._heard_at = 0.0
-        self._lost: list[Callable[[], None]] = []
+        self._lost: list[Callable[[], object]] = []
         self._later: asyncio.TimerHandle | None = None  # looks if it is idle, or ends what lingers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -145,7 +145,7 @@ class End(asyncio.Protocol):
             told()
         self._lost.clear()
 
-    def on_lost(self, told: Callable[[], None]) -> None:
+    def on_lost(self, told: Callable[[], object]) -> None:
         """Call a function when the connection is lost, before others of it are forgotten."""
         self._lost.append(told)
 
