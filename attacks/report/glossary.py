@@ -26,7 +26,12 @@ _STYLES = {
     OWN_CUTS: "own",
 }
 ATTACKS = {
-    name: Attack(row.label, row.label.split(", ")[-1], _STYLES.get(name, name), f"{row.line[0].upper()}{row.line[1:]}.")
+    name: Attack(
+        row.label,
+        row.label.split(", ")[-1].replace("winning ", ""),
+        _STYLES.get(name, name),
+        f"{row.line[0].upper()}{row.line[1:]}.",
+    )
     for name, row in GROUPING.items()
 }
 

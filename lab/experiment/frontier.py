@@ -102,7 +102,7 @@ def table_of(document: FrontierDocument) -> Table:
             for number, point in enumerate(document.points)
         ],
         "All points",
-        style="cards",
+        style="dense",
     )
 
 
@@ -119,7 +119,7 @@ def by_attack(document: FrontierDocument) -> Table:
             for number, point in enumerate(document.points)
         ],
         "V-measure by attack",
-        style="cards",
+        style="dense",
     )
 
 

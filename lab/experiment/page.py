@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -38,7 +39,7 @@ from treetap.lab.experiment.side_by_side import by_privacy
 from treetap.neural.params import SplitnnParams
 from treetap.pages import page
 from treetap.pages.pictures import Bar, Bars, Matrix, heat, percent
-from treetap.pages.section import Cell, Facts, Key, Listed, Section, Table, Terms, Text
+from treetap.pages.section import Cell, Code, Facts, Key, Listed, Section, Table, Terms, Text
 from treetap.tables.labels import class_name
 from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
@@ -53,6 +54,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
             *(Text(said=sentence, style="notice") for sentence in warnings(runs)),
             *(Text(said=sentence, style="lead head") for sentence in concluded(runs)[:1]),
             Text(said=_model(experiment, runs)),
+            *_at_once(experiment),
             *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.left_out)),
             *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.says)),
             *(
@@ -78,9 +80,9 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
     audits = [(f"What attacks found, {run.planned.title}", _near(run.audit_report)) for run in runs if run.audit_report]
     kinds, _ = received([row for run in runs for row in run.traffic])
     learns = {kind: CLASSES[kind].tells for kind in kinds}
+    words = Section("By privacy of the job", by_privacy(runs), "privacy")
     every = [
-        Section("", [together, learned(verdicts, len(runs))], style="cards-of"),
-        Section("By privacy of the job", by_privacy(runs), "privacy"),
+        Section("", [Section("", [together, words], style="stack"), learned(verdicts, len(runs))], style="cards-of"),
         _metrics(experiment, runs),
         _classes(runs),
         Section("Residuals", [residuals(runs)], "residuals"),
@@ -235,7 +237,7 @@ def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[
         ("protocol", experiment.job.protocol),
         ("objective", experiment.job.params().objective),
         *roles,
-        ("columns", ", ".join(str(len(names)) for names in runs[0].columns.values())),
+        ("columns", ", ".join(f"{name} {len(columns)}" for name, columns in runs[0].columns.items())),
         ("held out", held_out + ("" if data.time is None else f", the last by {data.time}")),
         ("seeds", ", ".join(dict.fromkeys(str(run.seed) for run in runs))),
         ("runs", str(len(runs))),
@@ -258,9 +260,25 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
     seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
     rows = [spread(run.records[kind] for run in runs).mean or 0.0 for kind in ("train", "test")]
     of_runs = "" if len(runs) == 1 else f"{len(runs)} runs, each of "
+    fewest = min((row.support for run in runs for row in run.evaluation.per_class), default=None)
+    least = "" if fewest is None else f", {fewest:,} or more of each class"
     return (
-        f"{what}. {of_runs.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones, {seconds:.1f} s."
+        f"{what}. {of_runs.capitalize()}{rows[0]:,.0f} training rows and {rows[1]:,.0f} held-out ones{least}, "
+        f"{seconds:.1f} s."
     )
+
+
+def _at_once(experiment: ExperimentFile) -> list[Facts | Code]:
+    """The defences that were on, and the next command: a frontier, or a federation where none is left to compare."""
+    on = experiment.defences.named()
+    on += [f"{name} of {party}" for party, own in experiment.of_columns.items() for name in own.named(columns=True)]
+    after = f"treetap new federation {' '.join(f'{name}={name}.csv' for name in experiment.in_order)}"
+    if not experiment.defence:
+        with suppress(ValueError):  # of what no frontier compares
+            experiment.check_rows()
+            after = "treetap frontier FILE"
+    defended = Facts([("defences on", ", ".join(on) or "none"), ("privacy", experiment.job.privacy)])
+    return [defended, Code("next", [after])]
 
 
 #: Kind of disclosure class → its legend.

@@ -30,7 +30,7 @@ BEYOND = 0.35
 #: Radius of the ring around the recommended point.
 RING = 12.0
 #: Width of a letter and height of a line of the values on points, in pixels of the picture, for small screens too.
-LETTER, LINE = 7.0, 14.0
+LETTER, LINE = 8.6, 16.0
 
 
 class Look(NamedTuple):

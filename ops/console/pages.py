@@ -164,7 +164,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Jobs under way",
                 ("Job", "Kind", "Table", "With", "Step", "Done", "Time left", "Begun", "Sent"),
-                "No job is under way.",
+                "No job is under way. One that was let in is here with its step and the time left.",
                 lambda view: [
                     (
                         f"{_name(one.job)}, attempt {one.attempt}",
@@ -190,13 +190,13 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "What left",
                 _EXCHANGED,
-                "Nothing was sent.",
+                "Nothing was sent. Bytes to each partner are here once a job runs, by what they tell.",
                 lambda view: [_bytes(one) for one in view.exchanged if one.sent],
             ),
             Listing(
                 "What came in",
                 _EXCHANGED,
-                "Nothing came in while the policy named approvers.",
+                "Nothing came in while the policy named approvers. What partners send is here, by what it tells.",
                 lambda view: [_bytes(one) for one in view.exchanged if not one.sent],
             ),
         ],
@@ -208,7 +208,8 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Limits and leakage",
                 ("Of", "Limit", "Used", "Most", "Left"),
-                "Nothing was charged, and no limit is set.",
+                "Nothing was charged, and no limit is set: the loosest setting. What the policy's [labels], [columns] "
+                "and [partners.NAME] bound is here, with what is left.",
                 lambda view: [
                     (
                         one.of,
@@ -229,7 +230,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Charges, the newest first",
                 ("At", "Kind", "Amount", "Table", "With", "Job, attempt"),
-                "The ledger is empty.",
+                "The ledger is empty. Each training and prediction is charged here, with who took part.",
                 lambda view: [
                     (
                         moment(one.at),
@@ -251,7 +252,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Published models",
                 ("Model", "Protocol", "Role here", "Trees", "Published", "Fault"),
-                "No model is published.",
+                "No model is published. The party's part of each is here once its training has ended.",
                 lambda view: [
                     (
                         *(one.model, one.protocol, one.role.replace("_", " ")),
@@ -269,7 +270,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Certificates",
                 ("Whose", "Name", "Ends", "Days left"),
-                "The party has none: insecure = true.",
+                "The party has none: insecure = true. Those of its [tls] would be here, with the days left.",
                 lambda view: [
                     (
                         *(one.what, one.subject, moment(one.ends) if one.ends else "–"),
@@ -287,7 +288,7 @@ VIEWS: Mapping[str, Shown] = {
             Listing(
                 "Transcripts",
                 ("Job", "Size", "Changed", "Reports beside it"),
-                "No transcript is kept (policy: record).",
+                "No transcript is kept. With record in the policy's [people] each job leaves one here, for audits.",
                 lambda view: [
                     (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(map(_name, one.reports)) or "–")
                     for one in view.transcripts

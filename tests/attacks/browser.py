@@ -10,11 +10,17 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
+#: The checker of accessibility, from npm.
+AXE = "axe-core@4.10.3"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Chromium talks on descriptors 3 (what it is told) and 4 (what it says).
 _LAUNCH = (
@@ -60,6 +66,20 @@ BROKEN = """(() => {
 def found() -> str | None:
     """The program, if this machine has one."""
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+
+
+@cache
+def checker() -> str:
+    """The program of axe-core; skips the test where npm, or the package, is not at hand."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm on this machine, which brings axe-core: apt-get install npm")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [npm, "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", folder, AXE]
+        done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"npm cannot bring {AXE}: {done.stderr.strip()[-200:]}")
+        return Path(folder, "node_modules", "axe-core", "axe.min.js").read_text(encoding="utf-8")
 
 
 class Browser:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="the console needs the extra console")
 
-from tests.attacks.browser import Browser, found
+from tests.attacks.browser import Browser, checker, found
 from tests.console.full import full, listening
 from treetap.ops.console.pages import VIEWS
 
@@ -19,8 +17,6 @@ pytestmark = [
     pytest.mark.second_tier,
     pytest.mark.skipif(found() is None, reason="no Chromium on this machine: apt-get install chromium"),
 ]
-#: The checker of accessibility, from npm.
-AXE = "axe-core@4.10.3"
 JOB = f"/jobs/credit-7/{'07' * 32}"
 PATHS = ("/", JOB, *(f"/{view}" for view in VIEWS), "/nowhere")
 #: What axe finds: rule, and the elements.
@@ -29,19 +25,6 @@ FINDS = "axe.run(document).then(it => it.violations.map(one => [one.id, ...one.n
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 #: Submit the form that is posted to a path.
 POSTS = "document.querySelector('form[action$=\"{}\"]').requestSubmit()"
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The checker's program."""
-    folder, npm = tmp_path_factory.mktemp("npm"), shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm on this machine, which brings axe-core: apt-get install npm")
-    command = [npm, "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder), AXE]
-    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        pytest.skip(f"npm cannot bring {AXE}: {done.stderr.strip()[-200:]}")
-    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -70,17 +53,18 @@ def look(browser: Browser, width: int, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_any_page(scheme: str, axe: str, browser: Browser) -> None:
-    """Nor is a page wider than a window of 400 pixels, or complains the browser of what its rules forbid."""
+def test_axe_finds_nothing_on_any_page(scheme: str, browser: Browser) -> None:
+    """Nor is a page wider than a window of 390 pixels, or complains the browser of what its rules forbid."""
+    axe = checker()
     with listening(full()) as (address, made):
         browser.go(f"{address}/")
-        look(browser, 400, scheme)
+        look(browser, 390, scheme)
         browser.evaluate(axe)
         assert browser.evaluate(FINDS) == []
         own = enter(browser, address, made.sessions.token())
         assert browser.evaluate("document.querySelector('h1').textContent") == "Jobs"
         for path in (*PATHS, "confirm"):
-            for width in (1200, 400):
+            for width in (1280, 390):
                 look(browser, width, scheme)
                 if path == "confirm":
                     browser.go(f"{own}{JOB}")

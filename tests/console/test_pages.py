@@ -107,7 +107,7 @@ async def test_hostile_texts_in_questions_and_errors() -> None:
 
 
 async def test_pages_of_an_empty_party_say_so() -> None:
-    """Each has a sentence in the place of a table."""
+    """Each has a sentence in the place of a table, which says what will be here."""
 
     browser = await entered(console(Given()))
     said = {path: (await browser.get(path)).words for path in PATHS if path != JOB}
@@ -115,6 +115,7 @@ async def test_pages_of_an_empty_party_say_so() -> None:
     for view, shown in VIEWS.items():
         for table in shown.tables:
             assert table.empty in said[f"/{view}"]
+            assert " here" in table.empty
     assert (await browser.get(JOB)).status == 404
 
 

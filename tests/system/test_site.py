@@ -11,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.attacks.browser import Browser, found
 from tests.site_links import faults
 
 ROOT = Path(__file__).parents[2]
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: How many blocks of code have no icon, or reach below it; and the links to samples.
+BLOCKS = """[...document.querySelectorAll("pre")].filter(it => {
+  const code = it.querySelector(":scope > code").getBoundingClientRect(), icon = it.querySelector(".md-code__nav");
+  return icon === null || code.right > icon.getBoundingClientRect().left;
+}).length"""
+SAMPLES = "[...document.querySelectorAll('a[href*=\"samples/\"]')].map(it => it.textContent.trim())"
 pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.xdist_group("pages")]
 
 
@@ -32,5 +39,15 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     assert f"Search needs HTTP: python3 -m http.server --directory {tmp_path / 'site'} 8000" in said
     listed = {path.parent.name for path in (tmp_path / "site").rglob("index.html")}
     assert {"tutorial", "commands", "keys", "messages", "api", "adr"} <= listed
-    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    first = tmp_path / "site" / "index.html"
+    page = first.read_text(encoding="utf-8")
     assert not re.search(r'(?:src|href)="https?://[^"]*\.(?:css|js|woff2?)"', page)
+    if found() is not None:
+        (tmp_path / "chromium").mkdir()
+        with Browser(tmp_path / "chromium") as browser:
+            for width, scheme in ((1280, "light"), (390, "dark")):
+                browser.open(first, width=width, scheme=scheme)
+                assert browser.evaluate("document.documentElement.scrollWidth") <= width
+                assert browser.evaluate("document.querySelectorAll('pre > code').length") > 1
+                assert browser.evaluate(BLOCKS) == 0
+                assert {"A sample report", "Its audit"} <= set(browser.evaluate(SAMPLES))

@@ -25,6 +25,8 @@ from tools.renderers.rendering import DOCS, ROOT
 
 CONFIG = ROOT / "mkdocs.yml"
 OUT = ROOT / "build"
+#: Files of docs/ that the site has: pages, pictures, and samples with what they link to.
+SHOWN = (".md", ".svg", ".png", ".html", ".csv")
 FENCE = re.compile(r"^\s*(```|~~~)")
 LINK = re.compile(r"(?P<before>\]\(|\b(?:src|srcset|href)=\")(?P<target>[^)\s\"]+)")
 OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|#|//")
@@ -99,7 +101,7 @@ def sources(docs: Path) -> Iterator[tuple[Path, Path]]:
     """Every file of the site's pages: where it is, and its path there."""
     yield ROOT / "README.md", Path("index.md")
     for path in sorted(docs.rglob("*")):
-        if path.is_file() and path.suffix in (".md", ".svg", ".png"):
+        if path.is_file() and path.suffix in SHOWN:
             yield path, path.relative_to(docs)
 
 
@@ -133,7 +135,7 @@ def _links(source: Path, target: Path, docs: Path, repository: Repository) -> Ca
         there = Path(os.path.normpath(own / unquote(path)))
         if there == ROOT / "README.md" or there == DOCS:
             inside = pages / "index.md"
-        elif there.is_relative_to(DOCS) and there.suffix in (".md", ".svg", ".png"):
+        elif there.is_relative_to(DOCS) and there.suffix in SHOWN:
             inside = pages / there.relative_to(DOCS)
         elif there.exists() and there.is_relative_to(ROOT):
             return repository.link(there, target) + (f"{hash_}{anchor}" if repository.address else "")

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeGuard
 from treetap.pages.section import DOTS, DOTS_MARGIN, Cell, Dots, Table, Where
 
 #: Margins of a plot in pixels of its picture, wide enough for the larger letters of small screens.
-LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
+LEFT, RIGHT, TOP, BOTTOM = 66, 12, 14, 42
 #: Size of a picture of lines, and the place for labels at their ends.
-LINES, LABELS = (476, 250), 144
+LINES, LABELS = (440, 250), 132
 #: Bounds of what an axis tells apart: figures beyond the larger are at its edge, ends nearer than the smaller are one.
 _LARGEST, _SMALLEST = 1e300, 1e-300
 
