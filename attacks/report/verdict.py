@@ -395,6 +395,7 @@ def intruder_report(document: PublishedDocument, *, details: bool = True) -> Sec
                 "Got",
                 [
                     *learned(document.verdicts),
+                    *([Listed([(it, "") for it in with_intervals(document.verdicts)], "terminal")] if details else []),
                     *(
                         Section(label, [Table(heads, rows, label, 2, where=where)])
                         for label, heads, rows, where in tables

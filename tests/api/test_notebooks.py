@@ -100,7 +100,7 @@ def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:
             return super().process_message(message, cell, number)
 
     Client(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert any('<progress value="0.' in each and "tree" in each for each in shown)
+    assert any('<progress value="0.' in each and "trained" in each for each in shown)
     assert 2 <= len(shown) < 200
     assert [each["data"]["text/html"] for each in notebook.cells[2].outputs] == [""]
     assert notebook.cells[3].outputs == []

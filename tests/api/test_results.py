@@ -117,7 +117,7 @@ def test_results_are_shown(
     (labels,) = again.verdicts.query("learned == 'labels'").to_dict("records")
     assert (labels["party"], labels["of"]) == ("telco", "bank")
     assert labels["after"] >= labels["before"]
-    assert f"telco could guess {100 * labels['before']:.1f} %" in repr(again)
+    assert f"{100 * labels['before']:.1f} % of" in repr(again)
 
 
 @pytest.mark.second_tier

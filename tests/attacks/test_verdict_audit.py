@@ -144,8 +144,8 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
     there = json.loads(json.dumps(document.plain()))["verdicts"]
     assert [Verdict.model_validate(it) for it in there] == document.verdicts == parse(document.plain()).verdicts
     for it in lines(document.verdicts):
-        assert f"{it.party} {it.text}" in printed
-        assert f"{it.word}{',' if it.before is None else ':'} {it.gain}" in printed
+        assert it.head in printed
+        assert all(row.said in printed for row in it.figures) if it.figures else it.gain in printed
         assert f'<span class="word">{it.word}</span> <bdi>{it.party}</bdi>' in page
         assert (gain := escape(it.gain)) in page
         assert page.index(gain) < page.index("<nav") < page.index("Attacks on the labels")

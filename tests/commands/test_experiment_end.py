@@ -92,11 +92,7 @@ def test_people_see_each_report_as_its_run_ends(
     monkeypatch.setattr(all_runs, "add_other", lambda *_, **__: None)
     command.run_file(file, as_json=False, discard=True)
     seen.append(capsys.readouterr().err)
-    assert [[word in text for word in ("seed 4", "seed 5")] for text in seen] == [
-        [False, False],
-        [True, False],
-        [False, True],
-    ]
+    assert seen == ["", "trained 1 of 2\n", "trained 2 of 2\n"]
 
 
 def test_undefined_measures_are_null() -> None:
