@@ -62,7 +62,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 11,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 60_000,  # the paper, what is stable, screenings, several keys, joins from the left, reasons
+    "words of docs": 60_050,  # walks, the paper, what is stable, screenings, several keys, joins from the left, reasons
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
     "words of the changelog": 1_065,  # decisions, keys, joins from the left, rows sent, new records, reasons
