@@ -4,6 +4,7 @@
      ├── BadInput                 the user's input: a file, a field, an option. Exit status 2.
      │    ├── ConfigError         a configuration or job file
      │    └── DataError           a table: a file, a row, a column
+     │         └── NotText        its text is of another encoding than its settings say
      ├── ProtocolError            a peer broke the order or the form of the protocol
      │    ├── OutOfOrder          a step that does not follow from the last one
      │    ├── UnknownJob          a job, attempt or model that this process does not have
@@ -31,7 +32,7 @@ leaves (console, log lines, reports). It changes no printable text, so that it m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Self
@@ -59,6 +60,21 @@ class ConfigError(BadInput):
 
 class DataError(BadInput):
     """A table is wrong: the message names file, row and column."""
+
+    def with_later(self, check: Callable[[], object]) -> DataError:
+        """This error, and below it the one that a later check of the same table raises: both are mended at once.
+
+        One of text in another encoding is left out: a check by the likely encoding then has nothing to go by.
+        """
+        try:
+            check()
+        except DataError as later:
+            return self if isinstance(later, NotText) else DataError(f"{self}\n{later}")
+        return self
+
+
+class NotText(DataError):
+    """A table's text is of another encoding than its settings say."""
 
 
 class ProtocolError(TreetapError):

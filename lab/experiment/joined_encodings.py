@@ -23,11 +23,10 @@ from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
-from treetap.tables.categories import as_written, encoded, one_hot_names
+from treetap.tables.categories import as_written, encoded, no_numbers, one_hot_names
 from treetap.tables.cells import is_tensor
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, TableConfig, encoding_of, text_as, with_taken
 from treetap.tables.dates import ISO, is_date, timestamps
-from treetap.tables.number_styles import number
 from treetap.tables.opening import missing_words
 from treetap.tables.source import Origin, Source, is_text, numbers_of, row_name
 from treetap.trees import metrics, sampling
@@ -44,12 +43,10 @@ def settled_in(
 
     `DataError` names all columns that need a word.
     """
-    data, params, encode = experiment.data, experiment.job.params(), dict[str, str]()
-    for config in configs:
-        for name in config.columns:
-            own = encoding_of(config.encode, name)
-            if own is not None and encode.get(name) != AUTO and not is_tensor(columns[name].type):
-                encode[name] = own
+    data, params = experiment.data, experiment.job.params()
+    chosen = [(name, encoding_of(config.encode, name)) for config in configs for name in config.columns]
+    encode = {name: it for name, it in chosen if it is not None and not is_tensor(columns[name].type)}
+    encode |= {name: AUTO for name, it in chosen if it == AUTO and name in encode}
     cells = {name: Cells(source, columns[name], len(columns[name])) for name in encode}
     declared = declared_in(source)
     rules = Rules(
@@ -89,8 +86,12 @@ def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: 
     Raises:
         DataError: a cell is missing or no time, by its place, or the column has another type.
     """
-    plain = is_text(column.type) and _is_number(origin, column[0].as_py())
-    if date_format != ISO or is_date(column.type) or (is_text(column.type) and not plain):
+    # text is numbers if its first cell is one
+    if (
+        date_format != ISO
+        or is_date(column.type)
+        or (is_text(column.type) and no_numbers(origin, [column[0].as_py() or ""]))
+    ):
         moments = timestamps(origin, name, as_written(origin, name, column, None, date_format), date_format)
         absent, values = moments.is_null().to_numpy(), moments.cast(pa.int64()).fill_null(0).to_numpy()
     elif pa.types.is_integer(column.type):  # exact, as large ones are not in double precision
@@ -106,14 +107,6 @@ def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: 
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
     return ranks
-
-
-def _is_number(origin: Origin, cell: str | None) -> bool:
-    try:
-        (number if isinstance(origin, Path) else origin.number)(cell or "")
-    except ValueError:
-        return False
-    return True
 
 
 def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column: pa.ChunkedArray) -> Ints:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow.csv as pacsv
 
 from treetap import terminal
 from treetap.arrays import Ints
-from treetap.errors import ConfigError, DataError, did_you_mean
+from treetap.errors import ConfigError, DataError, NotText, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
@@ -34,10 +35,11 @@ from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
 from treetap.tables.labels import Labels, read_labels
+from treetap.tables.number_styles import PLAIN
 from treetap.tables.opening import called, columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
-from treetap.tables.record_ids import Ids
-from treetap.tables.source import Source, is_number, is_text
+from treetap.tables.record_ids import Ids, sorted_keys
+from treetap.tables.source import Source, is_number, is_text, numbers_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -55,9 +57,20 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     `file`: the experiment's, which messages about the path name.
 
     Raises:
-        DataError: a column is missing or twice, or the first cell that a party would refuse; by line or row.
+        DataError: a column is missing or twice, or the first cell that a party would refuse; by line or row. Of text in
+            another encoding also what would be wrong of it by the likely one, so that a table is mended at once.
         ConfigError: the file contradicts itself about a column.
     """
+    try:
+        return _read(experiment, base, file)
+    except NotText as failure:
+        data = experiment.data.model_copy(update={"encoding": experiment.data.encoding or "windows-1252"})
+        likely = experiment.model_copy(update={"data": data})
+        raise failure.with_later(partial(_read, likely, base, file)) from None
+
+
+def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table:
+    """The same of text that is what the settings say."""
     data, job = experiment.data, experiment.job
     source = _source(experiment, base, file)
     if data.id is None and not source.ordered:
@@ -67,8 +80,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     for sentence in source.says:
         terminal.err.print(terminal.text(sentence), soft_wrap=True)
     claimed = {column for own in experiment.claims(names).values() for column in own}
-    left = {data.id, *data.drop}
-    kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
+    kept = [name for name in names if name not in (data.id, *data.drop) and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
     by_name = set(data.dated_by_name).union(
         *map(encoded_by_name, [data.encode, *(party.encode for party in experiment.party)])
@@ -85,23 +97,19 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         if data.id is None
         else _column(source, data.id, table.column(data.id))
     )
-    settled = settled_in(experiment, source, configs, columns)
+    try:
+        settled = settled_in(experiment, source, configs, columns)
+    except DataError as failure:
+        raise failure.with_later(partial(sorted_keys, source, {configs[0].keys[0]: ids}, configs[0].rules)) from None
     for place, config in enumerate(configs):
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
     plain = list(dict.fromkeys(name for config in configs for name in config.columns))
     said = codes(source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()})
     cells = {**columns, **weights, configs[0].keys[0]: ids}
-    labelled = _as_party(experiment, source, configs[0], cells)
-    dated = dict.fromkeys(labelled.sources, True)
-    for read in (labelled, *(_as_party(experiment, source, config, cells) for config in configs[1:])):
-        for name in read.sources:
-            dated[name] = dated.get(name, True) and name in read.categories and read.categories[name].of_dates
-    for name in (name for name, everywhere in dated.items() if everywhere):  # they are written as times
-        form = settled.date_formats.get(name, ISO)
-        columns[name] = timestamps(
-            source, name, as_written(source, name, columns[name], job.params().missing, form), form
-        )
+    reads = [_as_party(experiment, source, config, cells) for config in configs]
+    labelled = reads[0]
+    columns |= _rewritten(source, columns, reads, settled.date_formats, job.params().missing)
     labels, in_order = read_labels(labelled, data.label, job.params().objective), np.argsort(labelled.rows)
     check_positive(experiment, source, labels.classes)
     if is_text(labels.kind) and labelled.label is not None:
@@ -120,9 +128,30 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, in_file)
     joined = noted(pa.table(columns), settled, said)
-    kind = pa.int64() if data.id is None else labelled.id_types[data.id]
-    named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
+    named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(labelled.id_types.get(data.id or "", pa.int64()))})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
+
+
+def _rewritten(
+    source: Source,
+    columns: Mapping[str, pa.ChunkedArray],
+    reads: Sequence[Table],
+    date_formats: Mapping[str, str],
+    missing: float | None,
+) -> dict[str, pa.ChunkedArray]:
+    """The columns whose text says nothing without the table's settings: dates as times, numbers as numbers.
+
+    `reads`: as each party reads the table. A column that some party takes for categories stays as it is.
+    """
+    made = dict[str, pa.ChunkedArray]()
+    for name in dict.fromkeys(name for read in reads for name in read.sources):
+        kinds = [read.categories.get(name) for read in reads if name in read.sources]
+        if all(kind is not None and kind.of_dates for kind in kinds):
+            form = date_formats.get(name, ISO)
+            made[name] = timestamps(source, name, as_written(source, name, columns[name], missing, form), form)
+        elif source.style != PLAIN and is_text(columns[name].type) and not any(kinds):
+            made[name] = pa.chunked_array([pa.array(numbers_of(source, name, columns[name]), from_pandas=True)])
+    return made
 
 
 def _configs(experiment: ExperimentFile, names: list[str]) -> list[TableConfig]:
@@ -245,16 +274,12 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
         raise ConfigError(f"column {data.weight!r} is the weight, and is the label, the id, the time or dropped")
     # a column that is dropped may be nothing else: the file says two things of it
     taken = {*own, *data.drop}
-    for name in claimed:
-        if name in taken:
-            raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
-    for key, name in [
-        *(("encode", column) for column in encoded),
-        *((CONSTRAINTS, column) for column in constrained),
-    ]:
-        if name in taken:
+    if both := [name for name in claimed if name in taken]:
+        raise ConfigError(f"column {both[0]!r} is claimed by a party, and is the label, the weight, the id or dropped")
+    for key, own_names in (("encode", encoded), (CONSTRAINTS, constrained)):
+        if both := [name for name in own_names if name in taken]:
             raise ConfigError(
-                f"{key} of [data] names column {name!r}, which is the label, the weight, the id or dropped"
+                f"{key} of [data] names column {both[0]!r}, which is the label, the weight, the id or dropped"
             )
     for reserved, what in ADDED.items():
         if reserved in times and reserved not in (data.id, *data.drop):
@@ -279,8 +304,8 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
     if not regression:
         names, numbers = np.unique(np.asarray(label.to_pylist(), dtype=object).astype(str), return_inverse=True)
         groups = [np.flatnonzero(numbers == k) for k in range(len(names))]
-    drawn = Split(*_rows(experiment, table, groups, seed, fold), {}, {}, _lacked(experiment, len(label), seed))
-    drawn = replace(drawn, left=experiment.apart)
+    lacked = _lacked(experiment, len(label), seed)
+    drawn = Split(*_rows(experiment, table, groups, seed, fold), {}, {}, lacked, left=experiment.apart)
     train, test = drawn.of_job(drawn.train), drawn.of_job(drawn.test)
     how = f"test_share = {data.test_share}" if data.cv is None else f"cv = {data.cv}"
     what = f"a test share of {data.test_share}" if data.cv is None else how
@@ -332,11 +357,9 @@ def _rows(
         return np.sort(order[:start]), np.sort(order[start : start + size])
     draw = sampling.generator(seed, "experiment rows")
     dealt = [draw.permutation(rows) for rows in groups]
-    if fold is None or data.cv is None:
-        test = np.sort(np.concatenate([rows[: round(data.test_share * len(rows))] for rows in dealt]))
-    else:
-        test = np.sort(np.concatenate(dealt)[fold - 1 :: data.cv])
-    return np.setdiff1d(np.arange(count), test), test
+    shares = [rows[: round(data.test_share * len(rows))] for rows in dealt]
+    test = np.concatenate(shares) if fold is None else np.concatenate(dealt)[fold - 1 :: data.cv]
+    return np.setdiff1d(np.arange(count), test), np.sort(test)
 
 
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
@@ -364,9 +387,7 @@ def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[
     for run, drawn in runs:
         said = {party.name: _unusable(experiment, table, drawn, party) for party in experiment.party}
         titles += [run.title] if any(said.values()) else []
-        for name, columns in said.items():
-            if columns:
-                faults[name] = columns | faults.get(name, {})
+        faults |= {name: columns | faults.get(name, {}) for name, columns in said.items() if columns}
     if faults:
         cure = (
             "give it another" if experiment.data.drop_constant else "set drop_constant = true in [data], or drop them"

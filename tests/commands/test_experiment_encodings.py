@@ -77,6 +77,32 @@ def test_the_parties_files_say_what_was_taken(tmp_path: Path, capfd: pytest.Capt
     np.testing.assert_array_equal(alone.features[both[both >= 0]], trained.features[both >= 0])
 
 
+@pytest.mark.parametrize("delimiter", [";", ","])
+@pytest.mark.parametrize("encode", ["auto", {"b": "ordinal", "*": "auto"}])
+def test_numbers_beside_a_text_that_means_missing(delimiter: str, encode: Any, tmp_path: Path) -> None:
+    """Parties read them as the table writes them, with decimal commas and thousands too, unless they are categories."""
+    values = [float(row * 37) + 0.5 for row in range(40)]
+    texts = [f"{value:,.1f}" if delimiter == ";" else f"{value:.1f}" for value in values]
+    texts = [text.translate(str.maketrans(",.", ".,")) if delimiter == ";" else text for text in texts]
+    rows = [(row, row % 7, "-" if row % 5 == 0 else texts[row], f"t{row % 3}", row % 2) for row in range(40)]
+    lines = [delimiter.join(map(str, row)) for row in (("nr", "a", "b", "c", "y"), *rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    data = {"path": "t.csv", "label": "y", "id": "nr", "missing": ["-"], "encode": encode}
+    party = [{"name": "bank", "labels": True, "columns": ["a"]}, {"name": "telco", "columns": ["b", "c"]}]
+    experiment = ExperimentFile.model_validate({"data": data, "party": party, "job": {}})
+    table = read_table(experiment, tmp_path)
+    drawn = split(experiment, table, 0)
+    settings = write_tables(experiment, table, drawn, tmp_path / "split")
+    read = read_as_party(settings["telco"]["tables"]["train"], float("nan"))
+    wanted = [np.nan if row % 5 == 0 else values[row] for row in sorted(drawn.train)]
+    if encode != "auto":
+        assert set(read.categories["b"].values) <= set(texts)
+        return
+    assert set(read.categories) == {"c"}
+    by_row = np.argsort([int(it) for it in read.ids])
+    np.testing.assert_array_equal(read.features[by_row, read.columns.index("b")], wanted)
+
+
 def test_the_party_that_gets_all_other_columns_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     """By its share of 1, as if it named them."""
     read_table(_experiment(telco={"share": 1.0}), LOANS)

@@ -68,6 +68,36 @@ def test_a_table_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
         treetap.experiment({**content, "party": parties}, workdir=tmp_path / "work")
 
 
+@pytest.mark.parametrize("where", ["a name", "a cell"])
+def test_all_that_a_table_lacks_is_told_at_once(where: str, refused: Refused, tmp_path: Path) -> None:
+    """Text of another encoding, words that columns need and ids that are there twice; with them it is read."""
+    name, cell = ("größe", "x") if where == "a name" else ("a", "größe")
+    rows = [(f"r{i % 19}", "-" if i % 5 == 0 else f"{i},5", f"{i + 1}.12.31", cell * (i % 2)) for i in range(20)]
+    table(tmp_path, [tuple(";".join(row).split(",")) for row in rows], f"who;{name};b;y")
+    parties = PARTIES.replace('"a"', f'"{name}"')
+    keys = [
+        'encoding = "windows-1252"',
+        'date_format = { b = "%d.%m.%y" }',
+        'missing = ["-"]',
+        'duplicates = "first"',
+    ]
+    said = refused('id = "who"', parties)
+    assert [said.index(key) for key in keys] == sorted(said.index(key) for key in keys)
+    for left in range(1, len(keys)):  # those that are given are not told again
+        said = refused("\n".join(['id = "who"', *keys[:left]]), parties)
+        assert [key in said for key in keys] == [place >= left for place in range(len(keys))]
+
+
+@pytest.mark.parametrize(("cell", "data"), [("ü", 'encoding = "utf-8"'), ("\x81", "")])
+def test_nothing_is_read_by_an_encoding_that_cannot_be(cell: str, data: str, refused: Refused, tmp_path: Path) -> None:
+    """Where the settings name one that the text is not of, or it is none that is likely, no other fault is told."""
+    rows = [(row[0], cell, "-" if i == 3 else row[2], row[3]) for i, row in enumerate(ROWS)]
+    table(tmp_path, rows)
+    said = refused(f'id = "who"\n{data}')
+    assert "not UTF-8 text" in said
+    assert "\n" not in said
+
+
 def spread(north: str = "label_share = 0.5", south: str = "label_share = 0.5", east: str = "") -> str:
     """Three parties with a column each, whose labels are spread."""
     given = (("north", "a", north), ("south", "b", south), ("east", "c", east))

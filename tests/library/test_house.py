@@ -62,10 +62,10 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 11,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 60_000,  # the paper, what is stable, screenings, several keys, joins from the left, reasons
+    "words of docs": 60_300,  # walks, the paper, what is stable, screenings, several keys, joins from the left
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
-    "words of the changelog": 1_065,  # decisions, keys, joins from the left, rows sent, new records, reasons
+    "words of the changelog": 1_072,  # decisions, keys, joins from the left, rows sent, new records, reasons
     "words of prose of reproductions": 2_993,
     "words of the README": 475,
     "files that monotone costs": 17,  # its own file lies beside the criterion

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from treetap.errors import DataError, refuse
+from treetap.errors import DataError, NotText, refuse
 from treetap.tables.dates import is_date
 from treetap.tables.source import Origin, as_doubles, is_number, is_text, kind_name, remedy_of, row_name
 
@@ -194,7 +194,7 @@ def _utf8(origin: Origin, place: str, column: pa.ChunkedArray, kind: pa.DataType
             i for i, cell in enumerate(raw.to_pylist()) if cell and cell.decode(errors="ignore").encode() != cell
         )
         remedy = "" if isinstance(origin, Path) else origin.remedy("no text", ())
-        raise DataError(
+        raise NotText(
             f"{origin}: {row_name(origin, index)}, {place}: the cell is not UTF-8 text{remedy and '; '}{remedy}"
         ) from None
 

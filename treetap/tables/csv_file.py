@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from treetap.errors import DataError
+from treetap.errors import DataError, NotText
 from treetap.tables.csv_dialect import BLOCK, DELIMITERS, HEAD, Detected, Dialect, detect, marked_encoding
 from treetap.tables.files import NUL, FileSource, TableFile, decoding, missing
 from treetap.tables.number_styles import (
@@ -194,7 +194,7 @@ class CsvFile(FileSource):
             yield
         except UnicodeError:
             encoding = self.detected.dialect.encoding.upper()
-            raise DataError(f"{self}: {what} {encoding} text; {self._other_encoding}") from None
+            raise NotText(f"{self}: {what} {encoding} text; {self._other_encoding}") from None
         except (pa.ArrowException, OSError) as failure:
             raise self._unreadable(failure) from None
 
