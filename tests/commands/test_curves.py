@@ -13,6 +13,7 @@ from treetap.lab.experiment.curves import COSTS, FEW, class_curves, ranked_rows,
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.party_tables import with_positive
 from treetap.lab.experiment.results import Evaluation, RunResult
+from treetap.pages.pictures import LEFT
 from treetap.tables.labels import Labels
 from treetap.trees.evaluation import evaluate
 
@@ -39,7 +40,7 @@ def test_a_class_has_four_pictures_of_all_runs() -> None:
         roc, gains, precision, calibration = it
         assert [drawn.title for drawn in it] == ["ROC", "Gains", "Precision–recall", "Calibration"]
         for curve in (*roc.curves, *gains.curves):
-            assert curve.path.startswith("M54 278L")
+            assert curve.path.startswith(f"M{LEFT:g} 278L")
             assert curve.path.endswith("L428 14")
         assert len(precision.curves) == 2
         assert sum(float(row[1]) for row in calibration.table.rows) == 60, "a row counts once"
