@@ -71,7 +71,8 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     homogeneity, completeness = (shared / it if it else 1.0 for it in entropies)
     mean = sum(entropies) / 2
     v_measure = shared / mean if mean else 1.0
-    # pairs of records of one class, of one group, of both, and all: whole numbers, so that ties are exact
+    # adjusted Rand index (Hubert, Arabie 1985) by pairs of records of one class, of one group, of both, and of all:
+    # whole numbers, so that ties are exact
     in_class, in_group, alike = (int((of * (of - 1)).sum()) // 2 for of in (*sizes, both))
     every = len(truth) * (len(truth) - 1) // 2
     expected, most = in_class * in_group, every * (in_class + in_group)

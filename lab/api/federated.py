@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -231,14 +232,16 @@ class FederatedEstimator(Insights):
                     raise InvalidInput(f"{place}: is not empty; name another folder, or overwrite=True")
                 if any(not (part / MANIFEST).is_file() for part in place.iterdir() if part.name != CLASSES):
                     raise InvalidInput(f"{place}: has more than a saved model; name another folder")
-            draft = place.with_name(f"{place.name}.new") if there else place
+            # beside the earlier model, in a folder that no one else has, until it is whole
+            beside = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent)) if there else place.parent
+            draft = beside / "new" if there else place
             write_shards(shards, draft)
             if getattr(self, "classes_", np.empty(0, dtype=object)).dtype.kind != "O":
                 np.save(draft / CLASSES, self.classes_, allow_pickle=False)
             if there:
-                old = place.rename(place.with_name(f"{place.name}.old"))
+                place.rename(beside / "old")
                 draft.rename(place)
-                shutil.rmtree(old)
+                shutil.rmtree(beside)
         return place
 
     def __sklearn_tags__(self) -> Any:

@@ -2,7 +2,7 @@
 
 Nothing is taken out of what is there; only this is put in: versions; of the configuration the keys that treetap has,
 yes or no, numbers and the words that a key may have, and for all else its kind and length; how many files the state
-folder has; findings without their texts; of part line of a log its time, level and logger, the text that the source has
+folder has; findings without their texts; of each line of a log its time, level and logger, the text that the source has
 for such lines, without what was filled in, and the places of a traceback.
 """
 
@@ -54,7 +54,7 @@ _FILLED = re.compile(r"%[-#0 +]*[\d.*]*[sdrfgxi]")
 _LEAST = 12
 
 
-def write(
+def write_bundle(
     path: Path, config: Path | None, schema: type[BaseModel], findings: Sequence[Finding], logs: Sequence[Path]
 ) -> Finding:
     """Write the archive, and say what it has.
@@ -99,15 +99,17 @@ def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> obj
     """
     parts = list(_parts(schema, whole))
     if isinstance(value, dict):
-        known: dict[str, Json] = {name: part for part in parts for name, part in part.get("properties", {}).items()}
+        known = dict[str, Json]()
+        for part in parts:
+            known |= part.get("properties", {})
         more = [part["additionalProperties"] for part in parts if isinstance(part.get("additionalProperties"), dict)]
         rest = {"anyOf": more} if more else {}
-        kept = {name: shown(value[name], part, whole, own=own) for name, part in known.items() if name in value}
+        kept = {name: shown(value[name], one, whole, own=own) for name, one in known.items() if name in value}
         others = [inner for name, inner in value.items() if name not in known]
         return kept | {f"<{number}>": shown(inner, rest, whole, own=True) for number, inner in enumerate(others, 1)}
     if isinstance(value, list):
         items = {"anyOf": [part["items"] for part in parts if "items" in part]}
-        return [shown(part, items, whole, own=own) for part in value]
+        return [shown(one, items, whole, own=own) for one in value]
     words = {
         word
         for part in parts
@@ -148,7 +150,7 @@ def _subject(subject: str) -> str:
 
 
 def _state(state: Path) -> Json:
-    """How many files and bytes part folder has, and how many models are whole."""
+    """How many files and bytes each folder has, and how many models are whole."""
     counted: dict[str, list[int]] = {}
     with reading(state):
         for file in state.rglob("*"):

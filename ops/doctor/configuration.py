@@ -21,7 +21,7 @@ from treetap.errors import BadInput, ConfigError, DataError, did_you_mean
 from treetap.names import NAME_RULE, matched, on_loopback
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
-from treetap.ops.doctor.bundle import write
+from treetap.ops.doctor.bundle import write_bundle
 from treetap.ops.doctor.connections import (
     Checks,
     Finding,
@@ -95,7 +95,7 @@ def run(path: Path | None, bundle: Path | None = None, logs: Sequence[Path] = ()
                 raise
             findings = [Finding("fault", "configuration", str(fault))]
     if bundle is not None:
-        findings.append(write(bundle, path, schema, findings, logs))
+        findings.append(write_bundle(bundle, path, schema, findings, logs))
     end(findings, about, as_json=as_json)
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tests.commands.command import refused, treetap
 from treetap import logs
 from treetap.errors import BadInput
-from treetap.ops.doctor.bundle import said, write
+from treetap.ops.doctor.bundle import said, write_bundle
 from treetap.process import limits
 
 #: An id, a cell, a label's and two columns' names, a password, a path, a job's name, a table's.
@@ -179,5 +179,5 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(BadInput, match=rf"{tmp_path}/b.zip.*No space left"):
-        write(tmp_path / "b.zip", None, BaseModel, [], [])
+        write_bundle(tmp_path / "b.zip", None, BaseModel, [], [])
     assert not list(tmp_path.iterdir())

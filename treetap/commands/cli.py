@@ -11,7 +11,6 @@ import io
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -320,8 +319,6 @@ def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
     while_importing()
     logs.pin_libraries()  # before one is imported
-    # Ctrl-C between the making of a call and its beginning leaves one that never begins
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     try:
         with guarded():
             in_plain_text(typer.main.get_command(app))()

@@ -6,6 +6,7 @@ import errno
 import functools
 import inspect
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, field, fields, is_dataclass
@@ -112,10 +113,13 @@ def needs(extra: str) -> Iterator[None]:
 def answering() -> Iterator[None]:
     """Report what a server says of a job that it has not, or in another state, as bad input."""
     logs.quiet_grpc()
-    try:
-        yield
-    except (UnknownJob, Conflict, Incompatible) as error:
-        raise BadInput(str(error)) from None
+    with warnings.catch_warnings():
+        # Ctrl-C between the making of a call and its beginning leaves one that never begins
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            yield
+        except (UnknownJob, Conflict, Incompatible) as error:
+            raise BadInput(str(error)) from None
 
 
 @contextmanager

@@ -392,6 +392,15 @@ def prune(
         typer.echo(job)
 
 
+def _compared(before: jobs_pb2.JobStatus, after: jobs_pb2.JobStatus) -> dict[str, dict[str, float]]:
+    """Measure → its value before and after, of those that two trainings both have, the number of records first."""
+    old, new = (
+        {**({"records": of.records} if of.records else {}), **{metric.name: metric.value for metric in of.metrics}}
+        for of in (before, after)
+    )
+    return {name: {"before": old[name], "after": value} for name, value in new.items() if name in old}
+
+
 def _follow(
     client: Operator, job: str, *, detach: bool, as_json: bool, before: jobs_pb2.JobStatus | None = None
 ) -> None:
@@ -409,21 +418,19 @@ def _follow(
         terminal.err.print(f"job {job}")
     with progress_view.live(job) as update:
         ended = client.watch(job, progress_view.saying_changes(job, update))
-    shown = progress_view.status_dict(ended)
-    if before is not None and ended.state == "finished":
-        old, new = (
-            {**({"records": of.records} if of.records else {}), **{metric.name: metric.value for metric in of.metrics}}
-            for of in (before, ended)
-        )
-        both = {name: {"before": old[name], "after": new[name]} for name in new if name in old}
-        shown["replaces"] = {"model": before.job, "measures": both}
+    replaced = before if ended.state == "finished" else None
+    measures = {} if replaced is None else _compared(replaced, ended)
     if as_json:
-        print_json(shown)
+        beside = {} if replaced is None else {"replaces": {"model": replaced.job, "measures": measures}}
+        print_json({**progress_view.status_dict(ended), **beside})
     else:
         progress_view.print_statuses([ended], errors=False)  # an error is this command's message
-    if before is not None and ended.state == "finished" and not as_json:
-        rows = [(name, f"{old[name]:.6g}", f"{new[name]:.6g}", f"{new[name] - old[name]:+.6g}") for name in both]
-        terminal.print_table(("measure", before.job, job, "difference"), rows)
-        terminal.err.print(f"each party deletes its part of {before.job} once {job} opens to predict or serve")
+        if replaced is not None:
+            rows = [
+                (name, f"{it['before']:.6g}", f"{it['after']:.6g}", f"{it['after'] - it['before']:+.6g}")
+                for name, it in measures.items()
+            ]
+            terminal.print_table(("measure", replaced.job, job, "difference"), rows)
+            terminal.err.print(f"each party deletes its part of {replaced.job} once {job} opens to predict or serve")
     if ended.state != "finished":
         raise (BadInput if ended.bad_input else TreetapError)(ended.error or ended.state)
