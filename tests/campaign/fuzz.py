@@ -196,7 +196,7 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
         elif word == "Cancel":
             await jobs.cancel(order.job)
         else:
-            job = jobs.resume(order.job) if word == "Resume" else getattr(jobs, word.lower())(order)
+            job = jobs.resume(order.job) if word == "Resume" else jobs.submit(order)
             ended = asyncio.ensure_future(jobs.wait(job))
             await asyncio.wait({ended, asyncio.ensure_future(enough.wait())}, timeout=60, return_when="FIRST_COMPLETED")
             if not ended.done():

@@ -75,6 +75,8 @@ class Frame(NamedTuple):
             size = zstandard.get_frame_parameters(frame).content_size
             if size > MOST_BYTES:  # also where it is not said
                 raise Malformed(f"{self.path}: byte {self.offset}: the record unpacks to more than {MOST_BYTES} bytes")
+            if not size:  # zeros behind a header say this, and decompress to nothing without a fault
+                raise Malformed(f"{self.path}: byte {self.offset}: the record is damaged")
             plain = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
             return TranscriptRecord.FromString(plain), hashlib.sha256(plain).digest()
         except (zstandard.ZstdError, DecodeError):

@@ -63,6 +63,21 @@ def test_zeros_from_a_sector_or_a_write_on_are_torn(tmp_path: Path) -> None:
         assert texts_of(folder) == [*kept, "after"]
 
 
+@pytest.mark.parametrize("text", ["short", TEXTS[1]])
+def test_zeros_from_within_a_frame_on_are_torn(text: str, tmp_path: Path) -> None:
+    """However little of a frame is left: with a header that then says no content, it is no empty record either."""
+    log(tmp_path / "whole", text, text)
+    whole = (tmp_path / "whole" / "000001.tap").read_bytes()
+    first, second, *_ = record_ends(whole)
+    for kept in range(1, min(40, second - first)):
+        folder = tmp_path / f"kept-{kept}"
+        folder.mkdir()
+        (folder / "000001.tap").write_bytes(whole[: first + kept] + bytes(1024))
+        assert texts_of(folder) == [text]
+        log(folder, "after")
+        assert texts_of(folder) == [text, "after"]
+
+
 def test_zeros_elsewhere_are_damage(tmp_path: Path) -> None:
     """Within a sector, or with something behind them, zeros are no trace of a power loss."""
     log(tmp_path, *TEXTS)
