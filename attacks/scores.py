@@ -76,6 +76,14 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     in_class, in_group, alike = (int((of * (of - 1)).sum()) // 2 for of in (*sizes, both))
     every = len(truth) * (len(truth) - 1) // 2
     expected, most = in_class * in_group, every * (in_class + in_group)
+    # The share of records right when clusters and classes are matched by the order of their sizes; where sizes are
+    # equal their order is a guess: the mean over all orders.
+    (of_kind, kinds), (of_group, groups) = _places(truth), _places(guess)
+    cells, count = np.unique(truth * len(groups) + guess, return_counts=True)
+    kind, group = cells // len(groups), cells % len(groups)
+    first = np.maximum(of_kind[kind], of_group[group])
+    last = np.minimum((of_kind + kinds)[kind], (of_group + groups)[group])
+    matched = np.maximum(0, last - first) / (kinds[kind] * groups[group])
     return Scores(
         v_measure=v_measure,
         homogeneity=homogeneity,
@@ -83,7 +91,7 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
         ari=1.0 if in_class == alike == in_group else 2 * (every * alike - expected) / (most - 2 * expected),
         nmi=v_measure,
         accuracy=float(_matched(truth, guess).mean()),
-        named_accuracy=_named_by_sizes(truth, guess),
+        named_accuracy=float((count * matched).sum() / len(truth)),
     )
 
 
@@ -127,20 +135,6 @@ def midranks(values: Array) -> Floats:
     value, counts = np.unique(values[here], return_inverse=True, return_counts=True)[1:]
     ranks[here] = (np.cumsum(counts) - counts / 2)[value]
     return ranks
-
-
-def _named_by_sizes(truth: Ints, guess: Ints) -> float:
-    """The share of records right when clusters and classes are matched by the order of their sizes.
-
-    Where sizes are equal their order is a guess: the mean over all orders.
-    """
-    (of_kind, kinds), (of_group, groups) = _places(truth), _places(guess)
-    cells, count = np.unique(truth * len(groups) + guess, return_counts=True)
-    kind, group = cells // len(groups), cells % len(groups)
-    first = np.maximum(of_kind[kind], of_group[group])
-    last = np.minimum((of_kind + kinds)[kind], (of_group + groups)[group])
-    matched = np.maximum(0, last - first) / (kinds[kind] * groups[group])
-    return float((count * matched).sum() / len(truth))
 
 
 def _places(numbers: Ints) -> tuple[Ints, Ints]:

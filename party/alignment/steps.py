@@ -354,7 +354,10 @@ class Alignment(RaisedLists):
             )
         if self._last_key:
             self._enough_of(np.concatenate(self._matched))
-        await self._compare()
+        # Feature party: send the label holder the digest of the common points.
+        if self._place:
+            await self._send_digest(self._digest, len(self._matched[-1]), self._members[:1], self._lists.key)
+            await self._agreed_on_key()
 
     @step()
     async def agree_ids(self) -> alignment_pb2.AgreedIds:
@@ -406,12 +409,6 @@ class Alignment(RaisedLists):
                 f"{self._context.party} sent {len(self._shuffle)} blinded identifiers, {len(own)} came back: "
                 f"{others} has changed them; no record counts as common. Settle that with the operator there"
             )
-
-    async def _compare(self) -> None:
-        """Feature party: send the label holder the digest of the common points."""
-        if self._place:
-            await self._send_digest(self._digest, len(self._matched[-1]), self._members[:1], self._lists.key)
-            await self._agreed_on_key()
 
     def _signed(self) -> list[int]:
         """The turns at which a list comes to this party that another one has raised, and its owner asks for a proof."""

@@ -101,7 +101,13 @@ class PartyKeys:
             Malformed: another party's key is not the job's, or its proof does not fit.
         """
         me = self._me
-        self._nonce = _stored_nonce(me)
+        # The nonce of this party in this job, drawn once and stored before it is committed to.
+        store = me.context.store
+        stored = store.load_arrays(NONCE)
+        if stored is None:
+            store.save_arrays(NONCE, {"nonce": np.frombuffer(secrets.token_bytes(NONCE_BYTES), dtype=np.uint8)})
+            stored = required(store.load_arrays(NONCE))
+        self._nonce = stored["nonce"].tobytes()
         secret = await make_key(me.context, KeyKind.of(me.spec))
         try:
             self.slots = slots = slots_of(me.params, records)
@@ -176,16 +182,6 @@ def slots_of(params: PivodlParams, records: int) -> Slots:
     """
     g_most, h_most = record_bounds(params.objective)
     return Slots((width_for(records, g_most),) * params.width + (width_for(records, h_most),) * params.width)
-
-
-def _stored_nonce(me: Participant) -> bytes:
-    """The nonce of this party in this job, drawn once and stored before it is committed to."""
-    store = me.context.store
-    stored = store.load_arrays(NONCE)
-    if stored is None:
-        store.save_arrays(NONCE, {"nonce": np.frombuffer(secrets.token_bytes(NONCE_BYTES), dtype=np.uint8)})
-        stored = required(store.load_arrays(NONCE))
-    return stored["nonce"].tobytes()
 
 
 def _keep(me: Participant, nonces: dict[str, bytes]) -> None:

@@ -41,7 +41,28 @@ class OwnPaths:
 
     def add(self, config: PartyConfig) -> None:
         """Also take out the folders of a configuration that was read again: jobs under way name those before."""
-        self._known = {**self._known, **_folders_of(config)}
+        # The folders that a configuration names, and what they are called outside; empty: nothing.
+        names = {config.state: "state"}
+        if config.data is not None:
+            names[config.data] = "data"
+        if config.tables_folder is not None:
+            names.setdefault(config.tables_folder, "tables")
+        files = [file for table in config.tables.values() for file in table.local()]
+        if config.tls is not None:
+            files += [
+                named for named in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if named
+            ]
+        for file in files:
+            names.setdefault(file.parent, "")
+        known: dict[str, str] = {}
+        for folder, name in names.items():
+            for path in {folder, folder.absolute(), folder.resolve()}:
+                if path.is_absolute() and path != Path(path.anchor):
+                    known.update(dict.fromkeys((str(path), repr(str(path))[1:-1]), name))
+        # of an object store what lies below the part of the path that no pattern is in
+        stored = [place for table in config.tables.values() for place in table.places if isinstance(place, str)]
+        known.update((re.split(r"/[^/]*[*?\[]", place)[0].rpartition("/")[0], "") for place in stored)
+        self._known = {**self._known, **known}
         longest_first = sorted(self._known, key=len, reverse=True)
         alternatives = "|".join(map(re.escape, longest_first))
         self._pattern = re.compile(rf"(?<![\w./-])({alternatives})(/(?=[^\s/])|(?![\w-]|\.\w))")
@@ -52,31 +73,6 @@ class OwnPaths:
     def _shown(self, match: re.Match[str]) -> str:
         name, below = self._known[match[1]], match[2]
         return (name and name + "/") if below else name or "its folder"
-
-
-def _folders_of(config: PartyConfig) -> dict[str, str]:
-    """The folders that a configuration names, and what they are called outside; empty: nothing."""
-    names = {config.state: "state"}
-    if config.data is not None:
-        names[config.data] = "data"
-    if config.tables_folder is not None:
-        names.setdefault(config.tables_folder, "tables")
-    files = [file for table in config.tables.values() for file in table.local()]
-    if config.tls is not None:
-        files += [
-            named for named in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if named
-        ]
-    for file in files:
-        names.setdefault(file.parent, "")
-    known: dict[str, str] = {}
-    for folder, name in names.items():
-        for path in {folder, folder.absolute(), folder.resolve()}:
-            if path.is_absolute() and path != Path(path.anchor):
-                known.update(dict.fromkeys((str(path), repr(str(path))[1:-1]), name))
-    # of an object store what lies below the part of the path that no pattern is in
-    stored = [place for table in config.tables.values() for place in table.places if isinstance(place, str)]
-    known.update((re.split(r"/[^/]*[*?\[]", place)[0].rpartition("/")[0], "") for place in stored)
-    return known
 
 
 #: Error → the outcome, in the metrics, of a request that ended with it.
