@@ -39,7 +39,7 @@ from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.schema import ColumnFigures, placed_words
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
 from treetap.attacks.view.own_table import auc_by_membership
-from treetap.attacks.view.view import OTHERS_RECORDS, View, read_view
+from treetap.attacks.view.view import OTHERS_RECORDS, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.version import package_version
@@ -230,7 +230,16 @@ def _cases(file: AuditFile) -> list[Case]:
         else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
         for party in file.party
     }
-    first = _one_job(views)
+    # The first of the views, after a check that all are of one job.
+    first, *others = views.values()
+    for view in others:
+        for what in ("job", "protocol", "label_holder", *(() if view.apart else ("records",))):
+            ours, theirs = getattr(first, what), getattr(view, what)
+            if ours != theirs:
+                raise BadInput(
+                    f"{view.path}: {what.replace('_', ' ')} {theirs!r}, but {ours!r} in {first.path}: "
+                    "one audit is of one job; say job = … if the transcripts hold several"
+                )
     of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
     classes = file.classes if known is None else len(known.classes)
@@ -289,17 +298,3 @@ def _advised(cases: list[Case]) -> AdvisedJob:
         defences=file.defences,
         data_digest=file.data_digest,
     )
-
-
-def _one_job(views: Mapping[str, View]) -> View:
-    """The first of the views, after a check that all are of one job."""
-    first, *others = views.values()
-    for view in others:
-        for what in ("job", "protocol", "label_holder", *(() if view.apart else ("records",))):
-            ours, theirs = getattr(first, what), getattr(view, what)
-            if ours != theirs:
-                raise BadInput(
-                    f"{view.path}: {what.replace('_', ' ')} {theirs!r}, but {ours!r} in {first.path}: "
-                    "one audit is of one job; say job = … if the transcripts hold several"
-                )
-    return first

@@ -110,7 +110,18 @@ def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Bools:
 
 
 def _matched(truth: Ints, guess: Ints) -> Bools:
-    table, kept = _rivals(truth, guess)
+    # Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need: the C largest
+    # of each class, as the other C - 1 classes cannot match them all. The table thus has at most C² columns.
+    kinds, groups = int(truth.max()) + 1, int(guess.max()) + 1
+    cells, count = np.unique(truth * groups + guess, return_counts=True)
+    kind, group = cells // groups, cells % groups
+    order = np.lexsort((-count, kind))
+    kind, group, count = kind[order], group[order], count[order]
+    rank = np.arange(len(kind)) - np.searchsorted(kind, kind)
+    kept = np.unique(group[rank < kinds])
+    here = np.isin(group, kept)
+    table = np.zeros((kinds, len(kept)), dtype=np.int64)
+    table[kind[here], np.searchsorted(kept, group[here])] = count[here]
     taken, named = assigned(-table.astype(np.float64)), np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
     named[kept[taken[taken >= 0]]] = np.flatnonzero(taken >= 0)
     return np.asarray(named[guess] == truth)
@@ -143,25 +154,6 @@ def _places(numbers: Ints) -> tuple[Ints, Ints]:
     ascending = np.sort(sizes)
     upto = np.searchsorted(ascending, sizes, side="right")
     return len(sizes) - upto, upto - np.searchsorted(ascending, sizes, side="left")
-
-
-def _rivals(truth: Ints, guess: Ints) -> tuple[Ints, Ints]:
-    """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need; and these.
-
-    Those are the C largest of each class: the other C − 1 classes cannot match them all. The table thus has at most C²
-    columns.
-    """
-    kinds, groups = int(truth.max()) + 1, int(guess.max()) + 1
-    cells, count = np.unique(truth * groups + guess, return_counts=True)
-    kind, group = cells // groups, cells % groups
-    order = np.lexsort((-count, kind))
-    kind, group, count = kind[order], group[order], count[order]
-    rank = np.arange(len(kind)) - np.searchsorted(kind, kind)
-    kept = np.unique(group[rank < kinds])
-    here = np.isin(group, kept)
-    table = np.zeros((kinds, len(kept)), dtype=np.int64)
-    table[kind[here], np.searchsorted(kept, group[here])] = count[here]
-    return table, kept
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> Ints:

@@ -163,6 +163,20 @@ def findings(
         reasons["scores"] = "the victims' columns are not at hand: nothing is scored"
     records = None if chosen is None or not attacker.records else attacker.space.records(chosen)
     columns = {} if chosen is None else columns_of(chosen)
+    # The first victims that every attack has guessed, beside its guesses.
+    counts = [len(guess["raw"].numbers) for guess, _ in attacker.records.values()]
+    count = min([evidence.settings.pictures, *counts]) if counts else 0
+    floor, pictures = attacker.space.floor(1), []
+    for number in range(count):
+        for name in attacker.space.scaler.images:
+            shown = {} if records is None else {"truth": records.images[name][number]}
+            shown["floor"] = floor.images[name][0]
+            shown |= {
+                f"{attack}, {scale}": guess[scale].images[name][number]
+                for attack, (guess, _) in attacker.records.items()
+                for scale in SCALES
+            }
+            pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
     return {
         "width": evidence.bottom.width,
         "auxiliary": attacker.auxiliary,
@@ -172,7 +186,7 @@ def findings(
         "reconstructions": [_reconstruction(name, attacker, records) for name in attacker.records],
         "attributes": (attributes := [_attribute(it, victims, columns.get(it.name)) for it in attacker.columns]),
         "compared": _compared(attacker.columns, attributes, columns, victims),
-        "pictures": _pictures(attacker, records, evidence.settings.pictures),
+        "pictures": pictures,
         "reasons": reasons,
     }
 
@@ -295,24 +309,6 @@ def _compared(
 
 def _strongest(figures: Mapping[Scale, float]) -> Scale:
     return max(SCALES, key=lambda scale: figures[scale])
-
-
-def _pictures(attacker: Attacker, truth: Records | None, most: int) -> list[Picture]:
-    """The first victims that every attack has guessed, beside its guesses."""
-    counts = [len(guess["raw"].numbers) for guess, _ in attacker.records.values()]
-    count = min([most, *counts]) if counts else 0
-    floor, pictures = attacker.space.floor(1), []
-    for number in range(count):
-        for name in attacker.space.scaler.images:
-            shown = {} if truth is None else {"truth": truth.images[name][number]}
-            shown["floor"] = floor.images[name][0]
-            shown |= {
-                f"{attack}, {scale}": guess[scale].images[name][number]
-                for attack, (guess, _) in attacker.records.items()
-                for scale in SCALES
-            }
-            pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
-    return pictures
 
 
 @dataclass(frozen=True)

@@ -349,7 +349,25 @@ async def share_ownership(me: Participant, own: OwnLabels) -> Ownership:
         labelled[party] = rows_of(chunks, own.records)
     ownership = Ownership({party: labelled[party] for party in me.parties}, own.records)
     _check_partition(ownership)
-    _check_root(ownership, me.params)
+    # `BadInput` if no split of the root can pass the thresholds.
+    counts = ownership.counts(np.arange(ownership.records))
+    if ownership.records < me.params.min_samples:
+        raise BadInput(
+            f"min_samples = {me.params.min_samples} is larger than every node: there are {ownership.records} records"
+        )
+    if me.params.as_published:
+        least = me.params.instance_threshold
+        short = [party for party, count in counts.items() if count < least]
+        # A source's own threshold does not hold for its candidates: one party may be short, as the source.
+        stopped = short if all(set(short) - {source} for source in ownership.rows) else []
+    else:
+        least = 2 * me.params.instance_threshold
+        stopped = stopped_by(counts, me.params.instance_threshold)
+    if stopped:
+        raise BadInput(
+            f"instance_threshold = {me.params.instance_threshold} stops every node: {', '.join(stopped)} label fewer "
+            f"than {least} records; use a lower threshold, or give their labels to another party's table"
+        )
     if len(ownership.owners) < 3:
         log.warning(
             "job %s: %d parties have labels; with fewer than three, a sum over them less the own share is another "
@@ -376,26 +394,4 @@ def _check_partition(ownership: Ownership) -> None:
         raise DataError(
             f"{without} of {ownership.records} records are labelled by no party: add their labels to one party's "
             "table, or leave these records out of a table, so that they are not common"
-        )
-
-
-def _check_root(ownership: Ownership, params: PivodlParams) -> None:
-    """`BadInput` if no split of the root can pass the thresholds."""
-    counts = ownership.counts(np.arange(ownership.records))
-    if ownership.records < params.min_samples:
-        raise BadInput(
-            f"min_samples = {params.min_samples} is larger than every node: there are {ownership.records} records"
-        )
-    if params.as_published:
-        least = params.instance_threshold
-        short = [party for party, count in counts.items() if count < least]
-        # A source's own threshold does not hold for its candidates: one party may be short, as the source.
-        stopped = short if all(set(short) - {source} for source in ownership.rows) else []
-    else:
-        least = 2 * params.instance_threshold
-        stopped = stopped_by(counts, params.instance_threshold)
-    if stopped:
-        raise BadInput(
-            f"instance_threshold = {params.instance_threshold} stops every node: {', '.join(stopped)} label fewer "
-            f"than {least} records; use a lower threshold, or give their labels to another party's table"
         )

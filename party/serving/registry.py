@@ -246,19 +246,19 @@ class ServedModels:
                 return await served.predict(client, request.ids, request.records, within, request.reasons)
         except errors.TreetapError as refusal:
             if self.decisions is not None:
-                await self.decisions.write([self._refusal(self.decisions, client, request, refusal)])
+                # The line of a refusal; without ids if the client may not ask, or about so many, or the model is not
+                # here.
+                meant = self._meant(request.model)
+                about = {"model": request.model if NAME.match(request.model) else ""} if meant is None else meant.about
+                hidden = isinstance(refusal, errors.Refused | errors.BadInput)
+                ids_asked = [*request.ids, *(record.id for record in request.records)]
+                ids = (
+                    []
+                    if meant is None or hidden
+                    else [self.decisions.hashed(meant.named(value)) for value in ids_asked]
+                )
+                await self.decisions.write([{**about, "client": client, "status": _outcome(refusal), "ids": ids}])
             raise
-
-    def _refusal(
-        self, log: DecisionLog, client: str, request: serving_pb2.PredictRecords, refusal: errors.TreetapError
-    ) -> Line:
-        """The line of a refusal; without ids if the client may not ask, or about so many, or the model is not here."""
-        served = self._meant(request.model)
-        about = {"model": request.model if NAME.match(request.model) else ""} if served is None else served.about
-        hidden = isinstance(refusal, errors.Refused | errors.BadInput)
-        asked = [*request.ids, *(record.id for record in request.records)]
-        ids = [] if served is None or hidden else [log.hashed(served.named(value)) for value in asked]
-        return {**about, "client": client, "status": _outcome(refusal), "ids": ids}
 
     def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
         """The description of a served model for a client. Raises as `predict` does."""
