@@ -99,13 +99,7 @@ class _Proposals:
         low = sided >> 1
         below = np.searchsorted(_HIGHS, highs, side="right")
         sizes = (len(_HIGHS) - below) * self._scale + low
-        # The probability with which each proposal is accepted, wrong by less than 2⁻⁴⁹.
-        offsets = sizes.astype(np.float64)
-        offsets -= self._centre
-        offsets *= offsets
-        offsets *= self._half
-        offsets += low * self._step
-        gaps = _exp(offsets)
+        gaps = self._probabilities(sizes, low)
         gaps -= (uniforms >> np.uint64(11)) * 2.0**-53
         taken = gaps > _UNDECIDED
         undecided = (np.abs(gaps) <= _UNDECIDED) | (_HIGHS[below - 1] == highs)
@@ -117,6 +111,15 @@ class _Proposals:
         taken &= ~(negative & (sizes == 0))  # else zero would come twice as often
         taken &= lows <= self._last
         return np.where(negative, -sizes, sizes)[taken]
+
+    def _probabilities(self, sizes: Ints, low: Ints) -> Floats:
+        """The probability with which each proposal is accepted, wrong by less than 2⁻⁴⁹."""
+        offsets = sizes.astype(np.float64)
+        offsets -= self._centre
+        offsets *= offsets
+        offsets *= self._half
+        offsets += low * self._step
+        return _exp(offsets)
 
     def _decided(self, low: int, high_bits: int, accept_bits: int) -> int | None:
         """The size of a proposal if it is accepted, from its bits and, if need be, further ones; exact."""
