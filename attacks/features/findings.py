@@ -389,7 +389,20 @@ def audited_victim(
         attributes=None if files.attributes is None else tuple(files.attributes),
     )
     if truth is not None:
-        _check_truth(truth, auxiliary, victims)
+        # Raise BadInput if the truth lacks victims, or has images of another shape, before any attack runs.
+        if absent := sorted(set(victims) - set(truth.ids)):
+            raise BadInput(
+                f"{truth.path}: lacks {len(absent)} of the victims, such as {absent[0]!r}: add them to truth, or leave "
+                "them out of victims"
+            )
+        for name in auxiliary.sources:
+            shapes = auxiliary.shapes.get(name), truth.shapes.get(name)
+            if shapes[0] != shapes[1]:
+                said = ["no images" if shape is None else f"images of {shape_text(shape)}" for shape in shapes]
+                raise BadInput(
+                    f"{truth.path}: column {name!r} holds {said[1]}, and that of {auxiliary.path} {said[0]}: give "
+                    "truth and auxiliary the same columns"
+                )
     real = None
     if files.model is not None and "match-exact" in attacks:
         described, bottom = published_bottom(files.model, embeddings.params, files.name, view.job)
@@ -428,23 +441,6 @@ def _victims(
         of = received.what if truth is None else f"{truth.path}"
         raise BadInput(f"{files.auxiliary}: has all of {of}, so none is left to guess: leave some out of auxiliary")
     return others
-
-
-def _check_truth(truth: Table, auxiliary: Table, victims: Sequence[str]) -> None:
-    """Raise BadInput if the truth lacks victims, or has images of another shape, before any attack runs."""
-    if absent := sorted(set(victims) - set(truth.ids)):
-        raise BadInput(
-            f"{truth.path}: lacks {len(absent)} of the victims, such as {absent[0]!r}: add them to truth, or leave "
-            "them out of victims"
-        )
-    for name in auxiliary.sources:
-        shapes = auxiliary.shapes.get(name), truth.shapes.get(name)
-        if shapes[0] != shapes[1]:
-            said = ["no images" if shape is None else f"images of {shape_text(shape)}" for shape in shapes]
-            raise BadInput(
-                f"{truth.path}: column {name!r} holds {said[1]}, and that of {auxiliary.path} {said[0]}: give truth "
-                "and auxiliary the same columns"
-            )
 
 
 def _records(table: Table, ids: Sequence[str]) -> Table:
