@@ -35,14 +35,13 @@ from treetap.party.runtime.attempts import (
     Session,
     check_latest,
 )
-from treetap.party.runtime.context import Offload
+from treetap.party.runtime.context import Offload, PartyWorkers
 from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import ledger_of
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.step_order import Step, describe
 from treetap.party.runtime.steps import disk_faults, follow, log_unheard
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.process.limits import collect_ended
 from treetap.process.together import ended

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from treetap.models.store import SPACES
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Draft, Rule, Summed
