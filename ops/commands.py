@@ -16,7 +16,7 @@ from treetap.errors import BadInput, refuse
 from treetap.process.limits import hold_hangup
 
 if TYPE_CHECKING:
-    pass
+    from treetap.ops.forget.forgetting import Forgotten
 
 
 def console(
@@ -160,16 +160,7 @@ def forget(
     if as_json:
         print_json(outcome.plain())
         return
-    from treetap import terminal
-
-    terminal.print_table(("file", "kind", "records", "also"), ((place, *said) for place, said in outcome.files.items()))
-    for job in outcome.removed:
-        terminal.out.print(terminal.text(f"transcripts/{job}: removed"), soft_wrap=True)
-    done = "would be forgotten" if outcome.dry else "are forgotten"
-    said = f"{outcome.party}: {outcome.ids} ids {done}, in {len(outcome.files)} files. Not reached:"
-    terminal.out.print(terminal.text(said), soft_wrap=True)
-    for what, why in outcome.not_reached.items():
-        terminal.out.print(terminal.text(f"- {what}: {why}"), soft_wrap=True)
+    _show(outcome)
 
 
 def evidence(
@@ -211,3 +202,16 @@ def evidence(
     terminal.out.print(terminal.text(said), soft_wrap=True)
     for heading in written["not_recorded"]:
         terminal.out.print(terminal.text(f"- not recorded: {heading}"), soft_wrap=True)
+
+
+def _show(outcome: Forgotten) -> None:
+    from treetap import terminal
+
+    terminal.print_table(("file", "kind", "records", "also"), ((place, *said) for place, said in outcome.files.items()))
+    for job in outcome.removed:
+        terminal.out.print(terminal.text(f"transcripts/{job}: removed"), soft_wrap=True)
+    done = "would be forgotten" if outcome.dry else "are forgotten"
+    said = f"{outcome.party}: {outcome.ids} ids {done}, in {len(outcome.files)} files. Not reached:"
+    terminal.out.print(terminal.text(said), soft_wrap=True)
+    for what, why in outcome.not_reached.items():
+        terminal.out.print(terminal.text(f"- {what}: {why}"), soft_wrap=True)

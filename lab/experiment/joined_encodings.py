@@ -152,14 +152,7 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
     if experiment.job.params().objective in REGRESSIONS or len(classes) != 2 or np.bincount(numbers).min() < FEWEST:
         return []
     rows = sampling.generator(0, "experiment data").permutation(len(numbers))[:MOST]
-    # Each feature's share of the model's gain, by party; none where no party keeps gains.
-    known = [row for row in run.importance if row.gain is not None]
-    whole = sum(row.size for row in known) or 1.0
-    truth, gains, named = (
-        numbers[rows] == 1,
-        Counter({(row.party, row.feature): row.size / whole for row in known}),
-        dict[str, str](),
-    )
+    truth, gains, named = numbers[rows] == 1, _gains(run), dict[str, str]()
     for party in experiment.party:
         names = [name for name in run.columns[party.name] if not is_tensor(table.column(name).type)]
         encode = text_as(CATEGORICAL, encode_in(experiment, table, party, names))
@@ -198,6 +191,13 @@ def _shares(codes: Ints, truth: Bools, known: Bools) -> Floats:
     whole = np.bincount(codes[known], minlength=codes.max() + 1)
     own = np.bincount(codes[known & truth], minlength=codes.max() + 1)
     return np.asarray(((own + truth[known].mean()) / (whole + 1))[codes])
+
+
+def _gains(run: RunResult) -> Counter[tuple[str, str]]:
+    """Each feature's share of the model's gain, by party; none where no party keeps gains."""
+    known = [row for row in run.importance if row.gain is not None]
+    whole = sum(row.size for row in known) or 1.0
+    return Counter({(row.party, row.feature): row.size / whole for row in known})
 
 
 def codes(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:

@@ -17,7 +17,7 @@ from treetap.errors import visible
 from treetap.models.store import CLEAN_METRICS
 from treetap.pages.printing import print_section
 from treetap.pages.section import Section, Table
-from treetap.protocols.registry import TRAINING, training
+from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, text
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
@@ -202,6 +202,11 @@ def epochs_used(planned: int, grown: int, used: int) -> str:
     return f"{'stopped early' if grown < planned else 'best epoch'}: epoch {used} of {grown} is used"
 
 
+def _protocol(status: jobs_pb2.JobStatus) -> TrainingProtocol:
+    """The protocol of a training; the first one of another job."""
+    return training(status.protocol if status.protocol in TRAINING else next(iter(TRAINING)))
+
+
 def _served(figures: serving_pb2.ServingFigures) -> str:
     """The state of a served model, in a line."""
     without = f", without {', '.join(figures.away)}" if figures.away else ""
@@ -262,9 +267,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
         unlike = "; ".join(f"{row.party}: {counted(row.unknown_cells, row.empty_columns)}" for row in status.cells)
         files = (status.predictions, status.explanations, status.attributions, status.evaluation)
-        # The protocol of a training; the first one of another job.
-        protocol = training(status.protocol if status.protocol in TRAINING else next(iter(TRAINING)))
-        words = trees_used if protocol.grows_trees else epochs_used
+        words = trees_used if _protocol(status).grows_trees else epochs_used
         used = words(**rounds(status))
         own = [f"{row.party}: own rows in {row.path}" for row in status.rows]
         noised = [_noised(row.party, said) for row in status.accounts for said in row.account.noised_sums]
