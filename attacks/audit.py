@@ -39,7 +39,7 @@ from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.schema import ColumnFigures, placed_words
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
 from treetap.attacks.view.own_table import auc_by_membership
-from treetap.attacks.view.view import OTHERS_RECORDS, View, read_view
+from treetap.attacks.view.view import OTHERS_RECORDS, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.version import package_version
@@ -146,6 +146,12 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     of_trees = training(first.protocol).grows_trees
     on_labels = [case for case in cases if not case.view.of_columns]
     advised = on_labels and not first.regression
+    # The traffic of the job, each message once: between two audited parties the receiver's transcript counts.
+    views = {case.party.name: case.view for case in cases}
+    traffic = []
+    for name, view in views.items():
+        traffic += [{**row, "to": name} for row in view.received]
+        traffic += [{**row, "from": name} for row in view.sent if row["to"] not in views]
     return Document.model_validate(
         {
             "job": first.job,
@@ -166,7 +172,7 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
             "treetap": package_version(),
             "verdicts": verdicts(cases, parties),
             "parties": parties,
-            "traffic": _traffic({case.party.name: case.view for case in cases}),
+            "traffic": traffic,
             "advice": advise(_advised(on_labels), frontier) if advised else None,
             "gain": None if of_trees else GainFigures.of(**file.accuracy.model_dump()),
             "predictions": predictions or None,
@@ -183,7 +189,24 @@ def _parties(cases: list[Case], *, by_tree: ByTree, progress: Progress) -> dict[
             progress(number, len(cases), f"{name}: {part}")
 
         with threadpool_limits(1):  # most fits are small: threads would wait for each other
-            parties[case.party.name] = _of_view(case) | _attacked(case, say, by_tree=by_tree)
+            # The sections that need no attack.
+            view, labels, told, own = case.view, case.labels, case.file.label, None
+            if view.apart and case.table is not None and told is not None and not view.regression:
+                own = auc_by_membership(told.path, told.column, case.table, told.id)
+            parties[case.party.name] = {
+                "transcript": str(view.path),
+                "columns": [] if case.table is None else case.table.columns,
+                "received": view.received,
+                "sent": view.sent,
+                "bounds": sections.bound_rows(view, labels),
+                "signature": sections.signature(view, labels),
+                "trees": sections.tree_rows(view, labels),
+                "faults": list(view.faults),
+                "signed": str(view.anchor),
+                "room": view.room,
+                "records": view.records if view.apart else None,
+                "membership": own,
+            } | _attacked(case, say, by_tree=by_tree)
     return parties
 
 
@@ -207,7 +230,16 @@ def _cases(file: AuditFile) -> list[Case]:
         else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
         for party in file.party
     }
-    first = _one_job(views)
+    # The first of the views, after a check that all are of one job.
+    first, *others = views.values()
+    for view in others:
+        for what in ("job", "protocol", "label_holder", *(() if view.apart else ("records",))):
+            ours, theirs = getattr(first, what), getattr(view, what)
+            if ours != theirs:
+                raise BadInput(
+                    f"{view.path}: {what.replace('_', ' ')} {theirs!r}, but {ours!r} in {first.path}: "
+                    "one audit is of one job; say job = … if the transcripts hold several"
+                )
     of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
     classes = file.classes if known is None else len(known.classes)
@@ -266,47 +298,3 @@ def _advised(cases: list[Case]) -> AdvisedJob:
         defences=file.defences,
         data_digest=file.data_digest,
     )
-
-
-def _one_job(views: Mapping[str, View]) -> View:
-    """The first of the views, after a check that all are of one job."""
-    first, *others = views.values()
-    for view in others:
-        for what in ("job", "protocol", "label_holder", *(() if view.apart else ("records",))):
-            ours, theirs = getattr(first, what), getattr(view, what)
-            if ours != theirs:
-                raise BadInput(
-                    f"{view.path}: {what.replace('_', ' ')} {theirs!r}, but {ours!r} in {first.path}: "
-                    "one audit is of one job; say job = … if the transcripts hold several"
-                )
-    return first
-
-
-def _of_view(case: Case) -> dict[str, Any]:
-    """The sections that need no attack."""
-    view, labels, told, own = case.view, case.labels, case.file.label, None
-    if view.apart and case.table is not None and told is not None and not view.regression:
-        own = auc_by_membership(told.path, told.column, case.table, told.id)
-    return {
-        "transcript": str(view.path),
-        "columns": [] if case.table is None else case.table.columns,
-        "received": view.received,
-        "sent": view.sent,
-        "bounds": sections.bound_rows(view, labels),
-        "signature": sections.signature(view, labels),
-        "trees": sections.tree_rows(view, labels),
-        "faults": list(view.faults),
-        "signed": str(view.anchor),
-        "room": view.room,
-        "records": view.records if view.apart else None,
-        "membership": own,
-    }
-
-
-def _traffic(views: Mapping[str, View]) -> list[dict[str, Any]]:
-    """The traffic of the job, each message once: between two audited parties the receiver's transcript counts."""
-    traffic = []
-    for name, view in views.items():
-        traffic += [{**row, "to": name} for row in view.received]
-        traffic += [{**row, "from": name} for row in view.sent if row["to"] not in views]
-    return traffic

@@ -150,7 +150,11 @@ def audited_runs(run: Path) -> Runs:
     """
     if not run.is_dir() or (run / FILE).is_file():
         return Runs([run], [], several=False)
-    folders = sorted((path for path in run.glob(RUNS) if path.is_dir()), key=lambda path: _numbers(path.name))
+    # Sort key of a run's name: seed 2 before seed 10.
+    folders = sorted(
+        (path for path in run.glob(RUNS) if path.is_dir()),
+        key=lambda path: [(int(part), "") if part.isdecimal() else (-1, part) for part in path.name.split("-")],
+    )
     kept = [path for path in folders if (path / FILE).is_file()]
     if kept:
         return Runs(kept, [path for path in folders if path not in kept], several=True)
@@ -164,8 +168,3 @@ def audited_runs(run: Path) -> Runs:
         f"{run}: holds no {FILE}; treetap demo --workdir writes one, and an experiment with a line [audit] in its "
         "file, and docs/measure.md shows one"
     )
-
-
-def _numbers(name: str) -> list[tuple[int, str]]:
-    """Sort key of a run's name: seed 2 before seed 10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split("-")]

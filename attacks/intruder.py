@@ -43,6 +43,10 @@ def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds
             figures[name.replace("-", "_")] = row.run(intruder)
     intruder.reasons["columns by the card"] = "it has no figure that depends on one column of one record"
     left_out = len(target.members) - len(chosen)
+    half = int(taken.members.sum())
+    drawn = f"; {left_out:,} further records of the table are left out" if left_out else ""
+    count, limits = len(intruder.inside), intruder.bounds
+    lacking = "; ".join(intruder.target.lacking)
     return PublishedDocument(
         model=target.name,
         protocol=target.protocol,
@@ -57,36 +61,28 @@ def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds
         seed=SEED,
         created=datetime.now(UTC),
         treetap=package_version(),
-        knew=_knew(taken, left_out),
-        tried=_tried(intruder),
+        knew=[
+            f"All columns and the label of {2 * half:,} records, of which {half:,} are of the training, not which"
+            f"{drawn}. To guess a column: the other columns and the label of a record of the training, and all of the "
+            f"{half:,} others.",
+            "The parameters of the training, which the card has.",
+            *(f"As a holder of {name}: {held}." for name, held in HELD.values()),
+        ],
+        tried=[
+            f"{count} shadow models, of at most {limits.shadows}, each trained on half of the records; in all "
+            f"{intruder.spent:.0f} of at most {limits.seconds:g} seconds of a processor.",
+            *(
+                [f"The shadow models are trained without {lacking}, which the training had: a floor."]
+                if lacking
+                else []
+            ),
+            *(f"{row.label}: {row.line}." for row in rows(Needs.PUBLISHED).values()),
+            *(f"Not measured: {what}: {why}." for what, why in intruder.reasons.items()),
+        ],
         verdicts=_verdicts(figures["membership"], figures["member_columns"], intruder.reasons),
         reasons=intruder.reasons,
         **figures,
     )
-
-
-def _knew(target: Target, left_out: int) -> list[str]:
-    half = int(target.members.sum())
-    drawn = f"; {left_out:,} further records of the table are left out" if left_out else ""
-    return [
-        f"All columns and the label of {2 * half:,} records, of which {half:,} are of the training, not which"
-        f"{drawn}. To guess a column: the other columns and the label of a record of the training, and all of the "
-        f"{half:,} others.",
-        "The parameters of the training, which the card has.",
-        *(f"As a holder of {name}: {held}." for name, held in HELD.values()),
-    ]
-
-
-def _tried(intruder: Intruder) -> list[str]:
-    count, bounds = len(intruder.inside), intruder.bounds
-    lacking = "; ".join(intruder.target.lacking)
-    return [
-        f"{count} shadow models, of at most {bounds.shadows}, each trained on half of the records; in all "
-        f"{intruder.spent:.0f} of at most {bounds.seconds:g} seconds of a processor.",
-        *([f"The shadow models are trained without {lacking}, which the training had: a floor."] if lacking else []),
-        *(f"{row.label}: {row.line}." for row in rows(Needs.PUBLISHED).values()),
-        *(f"Not measured: {what}: {why}." for what, why in intruder.reasons.items()),
-    ]
 
 
 def _verdicts(membership: list[Membership], columns: list[ColumnGuess], reasons: dict[str, str]) -> list[Verdict]:

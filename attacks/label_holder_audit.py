@@ -28,8 +28,7 @@ from treetap.protocols.job_spec import params_of
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
-from treetap.tables.reading import Table, read_table
-from treetap.tables.record_ids import Ids
+from treetap.tables.reading import read_table
 from treetap.version import package_version
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import control_pb2, setup_pb2
@@ -145,7 +144,16 @@ def columns_read(
             settings,
             [(tree.index, int(tree.values.sum()), sorted(tree.nodes)) for tree in view.opened.trees],
         )
-        truth = TrueColumns.of(_truth(victim, ids, view), view.opened.params.max_bin)
+        # The party's own table in the common order of the records; columns of text are numbered.
+        assert victim.truth is not None
+        table = read_numbers(victim.truth, victim.id, victim.columns, view.missing, cuts=victim.cuts)
+        places = table.ids.places_of(ids)
+        if absent := int((places < 0).sum()):
+            raise BadInput(
+                f"{victim.truth}: column {victim.id!r} lacks {absent} of the {len(places)} ids of job {view.job!r}: it "
+                f"is not the table that {victim.name} trained on"
+            )
+        truth = TrueColumns.of(table.take(np.asarray(places, dtype=np.int64)), view.opened.params.max_bin)
         evidence = SumsEvidence(victim.name, view.opened, truth, settings, partial(_say, say, victim.name), kept)
         for row in rows(Needs.SUMS).values():
             if victim.attacks is None or row.name in victim.attacks:
@@ -156,19 +164,6 @@ def columns_read(
 
 def _say(say: Callable[[str], None], victim: str, part: str) -> None:
     say(f"columns of {victim}: {part}")
-
-
-def _truth(victim: Victim, ids: Ids, view: View) -> Table:
-    """The party's own table in the common order of the records; columns of text are numbered."""
-    assert victim.truth is not None
-    table = read_numbers(victim.truth, victim.id, victim.columns, view.missing, cuts=victim.cuts)
-    places = table.ids.places_of(ids)
-    if absent := int((places < 0).sum()):
-        raise BadInput(
-            f"{victim.truth}: column {victim.id!r} lacks {absent} of the {len(places)} ids of job {view.job!r}: it is "
-            f"not the table that {victim.name} trained on"
-        )
-    return table.take(np.asarray(places, dtype=np.int64))
 
 
 def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) -> Received:

@@ -76,6 +76,14 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     in_class, in_group, alike = (int((of * (of - 1)).sum()) // 2 for of in (*sizes, both))
     every = len(truth) * (len(truth) - 1) // 2
     expected, most = in_class * in_group, every * (in_class + in_group)
+    # The share of records right when clusters and classes are matched by the order of their sizes; where sizes are
+    # equal their order is a guess: the mean over all orders.
+    (of_kind, kinds), (of_group, groups) = _places(truth), _places(guess)
+    cells, count = np.unique(truth * len(groups) + guess, return_counts=True)
+    kind, group = cells // len(groups), cells % len(groups)
+    first = np.maximum(of_kind[kind], of_group[group])
+    last = np.minimum((of_kind + kinds)[kind], (of_group + groups)[group])
+    matched = np.maximum(0, last - first) / (kinds[kind] * groups[group])
     return Scores(
         v_measure=v_measure,
         homogeneity=homogeneity,
@@ -83,7 +91,7 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
         ari=1.0 if in_class == alike == in_group else 2 * (every * alike - expected) / (most - 2 * expected),
         nmi=v_measure,
         accuracy=float(_matched(truth, guess).mean()),
-        named_accuracy=_named_by_sizes(truth, guess),
+        named_accuracy=float((count * matched).sum() / len(truth)),
     )
 
 
@@ -102,7 +110,18 @@ def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Bools:
 
 
 def _matched(truth: Ints, guess: Ints) -> Bools:
-    table, kept = _rivals(truth, guess)
+    # Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need: the C largest
+    # of each class, as the other C - 1 classes cannot match them all. The table thus has at most C² columns.
+    kinds, groups = int(truth.max()) + 1, int(guess.max()) + 1
+    cells, count = np.unique(truth * groups + guess, return_counts=True)
+    kind, group = cells // groups, cells % groups
+    order = np.lexsort((-count, kind))
+    kind, group, count = kind[order], group[order], count[order]
+    rank = np.arange(len(kind)) - np.searchsorted(kind, kind)
+    kept = np.unique(group[rank < kinds])
+    here = np.isin(group, kept)
+    table = np.zeros((kinds, len(kept)), dtype=np.int64)
+    table[kind[here], np.searchsorted(kept, group[here])] = count[here]
     taken, named = assigned(-table.astype(np.float64)), np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
     named[kept[taken[taken >= 0]]] = np.flatnonzero(taken >= 0)
     return np.asarray(named[guess] == truth)
@@ -129,45 +148,12 @@ def midranks(values: Array) -> Floats:
     return ranks
 
 
-def _named_by_sizes(truth: Ints, guess: Ints) -> float:
-    """The share of records right when clusters and classes are matched by the order of their sizes.
-
-    Where sizes are equal their order is a guess: the mean over all orders.
-    """
-    (of_kind, kinds), (of_group, groups) = _places(truth), _places(guess)
-    cells, count = np.unique(truth * len(groups) + guess, return_counts=True)
-    kind, group = cells // len(groups), cells % len(groups)
-    first = np.maximum(of_kind[kind], of_group[group])
-    last = np.minimum((of_kind + kinds)[kind], (of_group + groups)[group])
-    matched = np.maximum(0, last - first) / (kinds[kind] * groups[group])
-    return float((count * matched).sum() / len(truth))
-
-
 def _places(numbers: Ints) -> tuple[Ints, Ints]:
     """Of each number from 0: its first place, from 0, in the order of sizes, largest first, and how many share it."""
     sizes = np.bincount(numbers)
     ascending = np.sort(sizes)
     upto = np.searchsorted(ascending, sizes, side="right")
     return len(sizes) - upto, upto - np.searchsorted(ascending, sizes, side="left")
-
-
-def _rivals(truth: Ints, guess: Ints) -> tuple[Ints, Ints]:
-    """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need; and these.
-
-    Those are the C largest of each class: the other C − 1 classes cannot match them all. The table thus has at most C²
-    columns.
-    """
-    kinds, groups = int(truth.max()) + 1, int(guess.max()) + 1
-    cells, count = np.unique(truth * groups + guess, return_counts=True)
-    kind, group = cells // groups, cells % groups
-    order = np.lexsort((-count, kind))
-    kind, group, count = kind[order], group[order], count[order]
-    rank = np.arange(len(kind)) - np.searchsorted(kind, kind)
-    kept = np.unique(group[rank < kinds])
-    here = np.isin(group, kept)
-    table = np.zeros((kinds, len(kept)), dtype=np.int64)
-    table[kind[here], np.searchsorted(kept, group[here])] = count[here]
-    return table, kept
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> Ints:

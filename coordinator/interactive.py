@@ -45,7 +45,11 @@ async def score(
     label_holder = opening.recipient
     owners: list[list[str]] = []
     for level in range(opened.most + 1):
-        asked = await _ask(roster, label_holder, block, level, progress)
+        # Have the label holder follow its own splits and query the owners of a level.
+        progress.stage(level)
+        answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
+        asked: interactive_pb2.AskedDirections = answered(label_holder, answer, "asked_directions")
+        progress.records(asked.done, asked.total)
         if not asked.asked:
             opened.owners = owners
             return asked.blocks
@@ -75,17 +79,6 @@ async def _route_known(
         raise ProtocolError(f"{label_holder} asked other parties than in earlier blocks")
     progress.records(routed.done, routed.total)
     return routed.blocks
-
-
-async def _ask(
-    roster: Roster, label_holder: str, block: int, level: int, progress: Progress
-) -> interactive_pb2.AskedDirections:
-    """Have the label holder follow its own splits and query the owners of a level."""
-    progress.stage(level)
-    answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
-    asked: interactive_pb2.AskedDirections = answered(label_holder, answer, "asked_directions")
-    progress.records(asked.done, asked.total)
-    return asked
 
 
 PREDICTION = PredictionCourse(begin, score)

@@ -27,7 +27,14 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     for tree in range(plan.first, plan.rounds):
         progress.round(tree, plan.rounds)
         await _grow_tree(roster, params, tree, progress)
-        await _close_tree(roster, spec, tree, progress)
+        # Add up the metrics, then have every party store the tree, the aggregator last.
+        closed = await roster.ask_all(roster.names, "close_tree", None, tree)
+        await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
+        await roster.ask(spec.aggregator, "store_tree", growth_pb2.StoreTree(), tree)
+        progress.grown(tree + 1)
+        for party, answer in closed.items():
+            if metrics := answered(party, answer, "closed_tree").metrics:
+                progress.measured(metrics)
 
 
 async def _grow_tree(roster: Roster, params: PivodlParams, tree: int, progress: Progress) -> None:
@@ -58,17 +65,6 @@ async def _grow_tree(roster: Roster, params: PivodlParams, tree: int, progress: 
         if frontiers == {()}:
             return
     raise Malformed(f"the parties still split nodes of tree {tree} below its largest depth")
-
-
-async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> None:
-    """Add up the metrics, then have every party store the tree, the aggregator last."""
-    closed = await roster.ask_all(roster.names, "close_tree", None, tree)
-    await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
-    await roster.ask(spec.aggregator, "store_tree", growth_pb2.StoreTree(), tree)
-    progress.grown(tree + 1)
-    for party, answer in closed.items():
-        if metrics := answered(party, answer, "closed_tree").metrics:
-            progress.measured(metrics)
 
 
 TRAINING = TrainingCourse(plan_rounds, train)

@@ -45,7 +45,16 @@ def opening_of(
     # what the request leaves open follows from the training: all parties must score by the same numbers
     asked = params_in(getattr(request.parameters, protocol.field), protocol.options)
     policy = request.away_policy or "fail"
-    recipient = _recipient(request, spec)
+    # The party that gets the scores; `ConfigError` where the request names another than there can be.
+    recipient = request.recipient or spec.aggregator
+    parties = [spec.aggregator, *spec.feature_parties]
+    if recipient not in parties:
+        raise ConfigError(f"recipient = {recipient!r}: is no party of model {request.model} ({', '.join(parties)})")
+    if recipient != spec.aggregator and not training(trained_by).one_role:
+        raise ConfigError(
+            f"recipient = {recipient!r}: the scores of a model of {trained_by} go to its label holder, "
+            f"{spec.aggregator}; leave it out"
+        )
     opening = prediction_pb2.OpenModel(
         model=request.model,
         table=request.table or "predict",
@@ -104,20 +113,6 @@ async def _predict_table(
     written = await roster.ask(opening.recipient, "write_predictions", prediction_pb2.WritePredictions())
     outcome: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
     return outcome
-
-
-def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:
-    """The party that gets the scores; `ConfigError` where the request names another than there can be."""
-    asked, trained_by = request.recipient or spec.aggregator, training_name(spec)
-    parties = [spec.aggregator, *spec.feature_parties]
-    if asked not in parties:
-        raise ConfigError(f"recipient = {asked!r}: is no party of model {request.model} ({', '.join(parties)})")
-    if asked != spec.aggregator and not training(trained_by).one_role:
-        raise ConfigError(
-            f"recipient = {asked!r}: the scores of a model of {trained_by} go to its label holder, {spec.aggregator}; "
-            "leave it out"
-        )
-    return asked
 
 
 def preview_of(request: jobs_pb2.AlignRequest) -> alignment_pb2.OpenPreview:

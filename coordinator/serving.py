@@ -77,21 +77,18 @@ class _Served:
         if progress.ending:
             progress.settled.set()
         if awaited.look_ups:
-            awaited.records = await self._look_up()
+            # The label holder looks up the new records of a block at the others, and says how many are left.
+            looking = roster.ask_all([label_holder], "look_up", round=self._block)
+            answering = roster.ask_all(present(self._opening), "answer_look_ups", round=self._block)
+            heard, _ = await together(looking, answering)
+            left: serving_pb2.FoundRecords = answered(label_holder, heard[label_holder], "found_records")
+            awaited.records = left.records
         if awaited.records:
             await self._course.score(roster, self._opening, self._opened, self._block, progress)
             progress.served = True
         more = awaited.records or awaited.look_ups
         self._block, self._waits = (self._block + 1, 0) if more else (self._block, self._waits + 1)
         return awaited
-
-    async def _look_up(self) -> int:
-        """Have the label holder look up the new records of a block at the others; returns how many are left."""
-        roster, block, label_holder = self._roster, self._block, self._opening.recipient
-        asking = roster.ask_all([label_holder], "look_up", round=block)
-        heard, _ = await together(asking, roster.ask_all(present(self._opening), "answer_look_ups", round=block))
-        left: serving_pb2.FoundRecords = answered(label_holder, heard[label_holder], "found_records")
-        return left.records
 
     async def retire(self, following: _Served) -> None:
         """Answer what waits here once clients are answered by another attempt; then its parties leave this one."""

@@ -20,7 +20,6 @@ from google.protobuf.message import Message
 
 from treetap.coordinator.attempt import Parties
 from treetap.coordinator.runtime.job_record import Submitted
-from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import Interrupted, Overloaded, Pending, TreetapError
 from treetap.process.together import ended
 from treetap.wire.v2 import setup_pb2, types_pb2
@@ -203,7 +202,14 @@ class Questions:
                 roster = self._parties.roster(
                     job, attempt, submitted, submitted.members, self._parties.byte_counts(), None
                 )
-                undecided = await _undecided(roster, submitted)
+                # The parties whose people have not decided yet, and those that do not answer now.
+                roster.log_level = logging.DEBUG  # the question is repeated for days
+                step, body = _opening(submitted, roster.peers())
+                asked = (roster.ask(party, step, body, asks_only=True) for party in roster.names)
+                answers = zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True)
+                undecided = [
+                    party for party, answer in answers if isinstance(answer, Pending | Interrupted | Overloaded)
+                ]
             except TreetapError as failure:
                 log.warning("job %s: %s", job, failure)
                 return
@@ -212,15 +218,6 @@ class Questions:
             tell(f"waiting for approval of {', '.join(undecided)}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-
-
-async def _undecided(roster: Roster, submitted: Submitted) -> list[str]:
-    """The parties whose people have not decided yet, and those that do not answer now."""
-    roster.log_level = logging.DEBUG  # the question is repeated for days
-    step, body = _opening(submitted, roster.peers())
-    asked = (roster.ask(party, step, body, asks_only=True) for party in roster.names)
-    answers = zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True)
-    return [party for party, answer in answers if isinstance(answer, Pending | Interrupted | Overloaded)]
 
 
 def _opening(submitted: Submitted, peers: Sequence[types_pb2.Peer]) -> tuple[str, Message]:

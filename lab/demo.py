@@ -256,7 +256,7 @@ def conclude(run: RunResult, params: JobParams) -> None:
 
 def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
     """Print metrics, costs, disclosures, importances and the audit's figures."""
-    from treetap.lab.experiment.page import importances, metric_table, phases, traffic  # after the training
+    from treetap.lab.experiment.tables import importances, metric_table, phases, traffic  # after the training
 
     terminal.out.print()
     parts = [

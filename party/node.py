@@ -35,14 +35,13 @@ from treetap.party.runtime.attempts import (
     Session,
     check_latest,
 )
-from treetap.party.runtime.context import Offload
+from treetap.party.runtime.context import Offload, PartyWorkers
 from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import ledger_of
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.step_order import Step, describe
 from treetap.party.runtime.steps import disk_faults, follow, log_unheard
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.process.limits import collect_ended
 from treetap.process.together import ended
@@ -259,7 +258,14 @@ class PartyNode:
         except TreetapError as error:  # the error of an opening tells as much as its answer
             session.charge()
             if isinstance(error, Disputed):
-                self._dispute(session, error)
+                # At the label holder: note that a check of a peer's numbers ends the attempt, before anybody hears of
+                # it.
+                from treetap.party.approvals.openings import dispute  # of few jobs
+
+                opening, context = session.request.setup.prepare, session.context
+                if opening.spec.aggregator == self.config.name:
+                    with disk_faults(self.config.name, "approvals"):
+                        dispute(self.approvals, context.job, opening, context.digest, session.coordinator, str(error))
             raise
         if kind in LAST_STEPS:
             with disk_faults(self.config.name, kind):
@@ -268,15 +274,6 @@ class PartyNode:
         if not told.keys() <= UNCHARGED:
             session.charge()
         return answer
-
-    def _dispute(self, session: Session, error: Disputed) -> None:
-        """At the label holder: note that a check of a peer's numbers ends the attempt, before anybody hears of it."""
-        from treetap.party.approvals.openings import dispute  # of few jobs
-
-        opening, context = session.request.setup.prepare, session.context
-        if opening.spec.aggregator == self.config.name:
-            with disk_faults(self.config.name, "approvals"):
-                dispute(self.approvals, context.job, opening, context.digest, session.coordinator, str(error))
 
     def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""

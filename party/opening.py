@@ -3,49 +3,43 @@
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from treetap.errors import BadInput, ConfigError, Refused, TreetapError, naming
+from treetap.errors import BadInput, Refused, TreetapError, naming
+from treetap.party.approvals.job_checks import (
+    Check,
+    check_permitted_prediction,
+    check_permitted_preview,
+    check_training,
+    checks_of_training,
+)
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
-from treetap.party.config import DealerConfig, PartyConfig, check_members
-from treetap.party.dealer.trust import check_apart
-from treetap.party.defences.checks import check_own
-from treetap.party.policy import Policy
+from treetap.party.config import PartyConfig, check_members
 from treetap.party.protocols import role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import SUBMISSIONS, Attempts, Session
-from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
+from treetap.party.runtime.context import Offload, Outbox, PartyWorkers, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
-from treetap.party.runtime.job_store import Store, published_manifest
+from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import Kind as Charged
 from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders
-from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.alignment import check_preview, members_of_preview, rows_of_preview
-from treetap.protocols.job_spec import (
-    check_spec,
-    continued_from,
-    params_of,
-    parties_of,
-    rows_of_training,
-    sent_in_training,
-)
+from treetap.protocols.job_spec import check_spec, continued_from, rows_of_training, tables_of
 from treetap.protocols.key_options import LATTICE, KeyKind
-from treetap.protocols.libraries import require_library
-from treetap.protocols.messages import LEFT, Members, MessageRow, members_of, sent_by
-from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
-from treetap.protocols.registry import prediction, prediction_name, training, training_name
+from treetap.protocols.messages import Members, MessageRow, members_of
+from treetap.protocols.prediction import rows_of_prediction
+from treetap.protocols.registry import prediction_name, training, training_name
 from treetap.wire.frame import Opening, content_of, filled
 from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
@@ -178,10 +172,6 @@ class Opener:
         )
 
 
-#: Raises for what a party's policy or file has against a job.
-Check: TypeAlias = Callable[[], None]
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of job, by the step that opens it, as functions of its opening.
@@ -215,11 +205,6 @@ class Kind:
         ledger.check_opening(self.charged, self.protocol(opening), [name for name in self.tables(opening) if name])
 
 
-def _check_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
-    for check in checks_of_training(config, opening, members):
-        check()
-
-
 def _training_role(opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
     role, spec = role_for_training(opener.config, context, opening.spec), opening.spec
     replaces = [spec.replaces, spec.replaced_submission] if spec.replaces else []
@@ -227,101 +212,9 @@ def _training_role(opener: Opener, context: StepContext, opening: setup_pb2.Prep
     return role
 
 
-def checks_of_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> Iterator[Check]:
-    """Checks of a training against a party's policy and file, each of which raises for itself.
-
-    Raises:
-        BadInput: the job is none that any party could do.
-    """
-    name, policy, spec = config.name, config.policy, opening.spec
-    check_spec(spec)
-    protocol, key = training(training_name(spec)), KeyKind.of(spec)
-    yield lambda: check_members(config, members, protocol.opens_sums)
-    yield lambda: check_apart(config, opening)
-    if isinstance(config, DealerConfig):  # what follows is of parties, which have tables
-        yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
-        return
-    if protocol.one_role:
-        yield lambda: policy.check(name, "min_label_parties", len(members.parties))
-    # switches of the other role
-    spared = ("withheld_spaces", "left_join") if name == spec.aggregator else ("expansion_order",)
-    for needed in protocol.permissions(spec):
-        if needed not in spared:
-            yield partial(policy.check, name, needed, True)
-    if protocol.grows_trees:
-        yield lambda: policy.check_key(name, key)
-        if key.on_lattice:
-            yield lambda: _check_lattice(name, policy)
-    yield lambda: policy.check_proof(name, spec.alignment, len(members.parties))
-    yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
-    yield lambda: check_own(
-        name, config.defences, policy, config.table(spec.table), config.table(spec.eval_table), spec
-    )
-    yield lambda: policy.limits.check(name, params_of(spec), _trees_before(config, spec))
-    if spec.replaces:
-        yield lambda: _check_replaced(config, spec)
-    yield lambda: require_library(training_name(spec), protocol, at_party=True)
-
-
-def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
-    """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
-    if config.policy.limits.trees is None or not continued_from(spec):
-        return 0
-    return int(published_manifest(config.state, continued_from(spec), spec.base_submission).get("trees", 0))
-
-
-def _check_replaced(config: PartyConfig, spec: setup_pb2.JobSpec) -> None:
-    """Raise unless a job may have this party delete its part of a model, which is one of the same parties.
-
-    A feature party without such a part goes on: it has nothing to delete.
-    """
-    name, people, replaced = config.name, config.policy.people, f"replaces = {spec.replaces!r}"
-    if not people.operators and people.approval == "none":
-        raise Refused(
-            f"{name} deletes no model for a job that anybody may have asked for ({replaced}); if it should, name "
-            f'operators who may, or write approval = "manual", under [people] of {name}\'s policy file, and send '
-            f"{name} SIGHUP"
-        )
-    if name != spec.aggregator and not (config.state / "models" / spec.replaces).is_dir():
-        log.warning("%s: %s has no part of that model, and will delete none", replaced, name)
-        return
-    manifest = published_manifest(config.state, spec.replaces, spec.replaced_submission)
-    of_job = {"feature_parties": spec.feature_parties, "parties": parties_of(spec)}
-    holder = manifest.get("label_holder", spec.aggregator)
-    if holder != spec.aggregator or any({*manifest.get(key, names)} != {*names} for key, names in of_job.items()):
-        raise ConfigError(f"{replaced}: was trained by other parties; a job replaces a model of its own ones")
-
-
-def _check_lattice(name: str, policy: Policy) -> None:
-    from treetap.lattice.histogram_parameters import secrecy_bits, secrecy_words  # which most jobs do without
-    from treetap.lattice.histogram_scheme import kernels
-
-    kernels()  # compared with integers, or the job is refused
-    words = {"lattice": "the histogram lattice", "secrecy": f"the secrecy {secrecy_words()}"}
-    policy.check(name, "min_lattice_bits", math.floor(secrecy_bits()), **words)
-
-
-def _check_prediction(config: PartyConfig, opening: prediction_pb2.OpenModel, members: Members) -> None:
-    check_prediction(opening)
-    name = prediction_name(opening)
-    check_members(config, members, prediction(name).opens_sums)
-    config.policy.check_proof(config.name, opening.alignment, len(members.parties))
-    if opening.join == LEFT and config.name != opening.recipient:
-        config.policy.check(config.name, "left_join", True)
-    config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
-    require_library(name, prediction(name), at_party=True)
-
-
 def _preview_members(opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
     check_preview(opening)
     return members_of_preview(opening, coordinator)
-
-
-def _check_preview(config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
-    config.policy.check(config.name, "preview", opening.answer)
-    config.policy.check_proof(config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties))
-    check_members(config, members, lambda _: ())
-    config.policy.check_job(config.name, sent_by(rows_of_preview(opening), members))
 
 
 def _preview_role(opener: Opener, context: StepContext, opening: alignment_pb2.OpenPreview) -> Role:
@@ -344,9 +237,9 @@ KINDS: Mapping[str, Kind] = {
         content=lambda request: request.setup.prepare,
         members=lambda opening, coordinator: members_of(opening.spec, coordinator),
         protocol=lambda opening: training_name(opening.spec),
-        tables=lambda opening: (opening.spec.table, opening.spec.eval_table),
+        tables=lambda opening: tables_of(opening.spec),
         rows=lambda opening: rows_of_training(opening.spec),
-        check=_check_training,
+        check=check_training,
         role=_training_role,
         sums_words=lambda opening, party: KeyKind.of(opening.spec).on_lattice and party != opening.spec.aggregator,
     ),
@@ -357,7 +250,7 @@ KINDS: Mapping[str, Kind] = {
         protocol=prediction_name,
         tables=lambda opening: (opening.table,),
         rows=rows_of_prediction,
-        check=_check_prediction,
+        check=check_permitted_prediction,
         role=_prediction_role,
     ),
     "open_preview": Kind(
@@ -367,7 +260,7 @@ KINDS: Mapping[str, Kind] = {
         protocol=lambda _: "",
         tables=lambda opening: (opening.table,),
         rows=rows_of_preview,
-        check=_check_preview,
+        check=check_permitted_preview,
         role=_preview_role,
         charges_itself=True,
     ),

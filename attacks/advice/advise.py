@@ -267,20 +267,8 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
 
 def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) -> list[Suggestion]:
     """Points of the frontier that are stricter than what the job has, those that help first."""
-    every = _measures(source, document)
-    suggested = []
-    for it in every:
-        # what the job has already is not suggested, but still beats what costs more
-        if written := job.stricter(it.defence, it.settings):
-            helps = _most(it) >= LEAST and not any(_beats(other, it) for other in every)
-            lines = lines_of(it.defence, written, job.label_holder, job.feature_parties)
-            suggested.append(it.model_copy(update={"helps": helps, "lines": lines}))
-    return sorted(suggested, key=_rank)
-
-
-def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
-    """The effect of each point that can be written, against the point without a defence; yet without lines."""
-    before, measures = source.guessed.before, []
+    # The effect of each point that can be written, against the point without a defence; yet without lines.
+    before, every = source.guessed.before, []
     added = source.guessed.after - before
     for point in document.points:
         defence, left = _DEFENCES.get(point.defence), point.added
@@ -295,7 +283,7 @@ def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
         )
         taken = 1 - left.mean / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
-        measures.append(
+        every.append(
             Suggestion(
                 defence=defence,
                 settings=settings_of(point.settings),
@@ -307,7 +295,14 @@ def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
                 lines=[],
             )
         )
-    return measures
+    suggested = []
+    for it in every:
+        # what the job has already is not suggested, but still beats what costs more
+        if written := job.stricter(it.defence, it.settings):
+            helps = _most(it) >= LEAST and not any(_beats(other, it) for other in every)
+            lines = lines_of(it.defence, written, job.label_holder, job.feature_parties)
+            suggested.append(it.model_copy(update={"helps": helps, "lines": lines}))
+    return sorted(suggested, key=_rank)
 
 
 def _taken_cells(before: ReadCells | None, left: ReadCells | None) -> float | None:

@@ -163,6 +163,20 @@ def findings(
         reasons["scores"] = "the victims' columns are not at hand: nothing is scored"
     records = None if chosen is None or not attacker.records else attacker.space.records(chosen)
     columns = {} if chosen is None else columns_of(chosen)
+    # The first victims that every attack has guessed, beside its guesses.
+    counts = [len(guess["raw"].numbers) for guess, _ in attacker.records.values()]
+    count = min([evidence.settings.pictures, *counts]) if counts else 0
+    floor, pictures = attacker.space.floor(1), []
+    for number in range(count):
+        for name in attacker.space.scaler.images:
+            shown = {} if records is None else {"truth": records.images[name][number]}
+            shown["floor"] = floor.images[name][0]
+            shown |= {
+                f"{attack}, {scale}": guess[scale].images[name][number]
+                for attack, (guess, _) in attacker.records.items()
+                for scale in SCALES
+            }
+            pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
     return {
         "width": evidence.bottom.width,
         "auxiliary": attacker.auxiliary,
@@ -172,7 +186,7 @@ def findings(
         "reconstructions": [_reconstruction(name, attacker, records) for name in attacker.records],
         "attributes": (attributes := [_attribute(it, victims, columns.get(it.name)) for it in attacker.columns]),
         "compared": _compared(attacker.columns, attributes, columns, victims),
-        "pictures": _pictures(attacker, records, evidence.settings.pictures),
+        "pictures": pictures,
         "reasons": reasons,
     }
 
@@ -297,24 +311,6 @@ def _strongest(figures: Mapping[Scale, float]) -> Scale:
     return max(SCALES, key=lambda scale: figures[scale])
 
 
-def _pictures(attacker: Attacker, truth: Records | None, most: int) -> list[Picture]:
-    """The first victims that every attack has guessed, beside its guesses."""
-    counts = [len(guess["raw"].numbers) for guess, _ in attacker.records.values()]
-    count = min([most, *counts]) if counts else 0
-    floor, pictures = attacker.space.floor(1), []
-    for number in range(count):
-        for name in attacker.space.scaler.images:
-            shown = {} if truth is None else {"truth": truth.images[name][number]}
-            shown["floor"] = floor.images[name][0]
-            shown |= {
-                f"{attack}, {scale}": guess[scale].images[name][number]
-                for attack, (guess, _) in attacker.records.items()
-                for scale in SCALES
-            }
-            pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
-    return pictures
-
-
 @dataclass(frozen=True)
 class Received:
     """The embeddings of one feature party that the label holder received, by the ids of the records.
@@ -393,7 +389,20 @@ def audited_victim(
         attributes=None if files.attributes is None else tuple(files.attributes),
     )
     if truth is not None:
-        _check_truth(truth, auxiliary, victims)
+        # Raise BadInput if the truth lacks victims, or has images of another shape, before any attack runs.
+        if absent := sorted(set(victims) - set(truth.ids)):
+            raise BadInput(
+                f"{truth.path}: lacks {len(absent)} of the victims, such as {absent[0]!r}: add them to truth, or leave "
+                "them out of victims"
+            )
+        for name in auxiliary.sources:
+            shapes = auxiliary.shapes.get(name), truth.shapes.get(name)
+            if shapes[0] != shapes[1]:
+                said = ["no images" if shape is None else f"images of {shape_text(shape)}" for shape in shapes]
+                raise BadInput(
+                    f"{truth.path}: column {name!r} holds {said[1]}, and that of {auxiliary.path} {said[0]}: give "
+                    "truth and auxiliary the same columns"
+                )
     real = None
     if files.model is not None and "match-exact" in attacks:
         described, bottom = published_bottom(files.model, embeddings.params, files.name, view.job)
@@ -432,23 +441,6 @@ def _victims(
         of = received.what if truth is None else f"{truth.path}"
         raise BadInput(f"{files.auxiliary}: has all of {of}, so none is left to guess: leave some out of auxiliary")
     return others
-
-
-def _check_truth(truth: Table, auxiliary: Table, victims: Sequence[str]) -> None:
-    """Raise BadInput if the truth lacks victims, or has images of another shape, before any attack runs."""
-    if absent := sorted(set(victims) - set(truth.ids)):
-        raise BadInput(
-            f"{truth.path}: lacks {len(absent)} of the victims, such as {absent[0]!r}: add them to truth, or leave "
-            "them out of victims"
-        )
-    for name in auxiliary.sources:
-        shapes = auxiliary.shapes.get(name), truth.shapes.get(name)
-        if shapes[0] != shapes[1]:
-            said = ["no images" if shape is None else f"images of {shape_text(shape)}" for shape in shapes]
-            raise BadInput(
-                f"{truth.path}: column {name!r} holds {said[1]}, and that of {auxiliary.path} {said[0]}: give truth "
-                "and auxiliary the same columns"
-            )
 
 
 def _records(table: Table, ids: Sequence[str]) -> Table:

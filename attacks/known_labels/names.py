@@ -261,32 +261,26 @@ def compared(
         first: of an unbalanced table the records that are named first.
     """
     if unbalanced(np.bincount(truth).tolist()):
-        return _by_auc(trained, alone, known=known, first=first, details=details)
+        how = max(trained, key=lambda way: trained[way].auc)
+        best, own = trained[how], max(alone, key=lambda it: it.auc, default=None)
+        before = own if own is not None and own.auc > 0.5 else None
+        # a figure that no draw changes stands beside those of all draws
+        influence = np.mean(best.influence, axis=0) - (0.0 if before is None else np.mean(before.influence, axis=0))
+        differences = np.asarray(best.aucs) - (0.5 if before is None else np.asarray(before.aucs))
+        drawn = drawn_error(differences.tolist())
+        return Compared(
+            measure="AUC",
+            before=0.5 if before is None else before.auc,
+            before_how="guessing" if before is None else "own columns",
+            reached=best.auc,
+            reached_how=how,
+            error=hypot(sqrt(float((influence**2).sum())), drawn),
+            tries=sum(it.tries for it in trained.values()),
+            first=first,
+            details=details,
+            **_labels_known(best, before, known, drawn),
+        )
     return _by_accuracy(trained, alone, truth, known=known, details=details)
-
-
-def _by_auc(
-    trained: Mapping[str, Named], alone: list[Named], *, known: int, first: FirstNamed | None, details: str
-) -> Compared:
-    how = max(trained, key=lambda way: trained[way].auc)
-    best, own = trained[how], max(alone, key=lambda it: it.auc, default=None)
-    before = own if own is not None and own.auc > 0.5 else None
-    # a figure that no draw changes stands beside those of all draws
-    influence = np.mean(best.influence, axis=0) - (0.0 if before is None else np.mean(before.influence, axis=0))
-    differences = np.asarray(best.aucs) - (0.5 if before is None else np.asarray(before.aucs))
-    drawn = drawn_error(differences.tolist())
-    return Compared(
-        measure="AUC",
-        before=0.5 if before is None else before.auc,
-        before_how="guessing" if before is None else "own columns",
-        reached=best.auc,
-        reached_how=how,
-        error=hypot(sqrt(float((influence**2).sum())), drawn),
-        tries=sum(it.tries for it in trained.values()),
-        first=first,
-        details=details,
-        **_labels_known(best, before, known, drawn),
-    )
 
 
 def _by_accuracy(

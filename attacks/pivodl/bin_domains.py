@@ -198,25 +198,21 @@ def possible_scores(
         if tree.view.index != number:
             known = none
         before.append(known)
-        known = _after(view, tree, known, owner, _weights(view, tree, loss), cuts, domains)
+        # Leaf → its exact weight: received without noise, or of sums that the party has, opened ones included.
+        sums = dict(tree.sums)
+        for node, place in tree.taken.items():
+            left = tree.opened.get((node, tree.splits[node].source))
+            if left is not None and place < len(left):
+                sums[2 * node] = left[place]
+        sums = closed(sums, tree.splits)
+        exact = {leaf: float(weight.value[0]) for leaf, weight in tree.weights.items() if weight.exact}
+        computed = {
+            leaf: float(weights_of(sums[leaf], loss.scale, view.params)[0])
+            for leaf in tree.leaves
+            if leaf in sums and leaf not in exact
+        }
+        known = _after(view, tree, known, owner, exact | computed, cuts, domains)
     return before
-
-
-def _weights(view: PivodlView, tree: PivodlTree, loss: SharedLabelLoss) -> dict[int, float]:
-    """Leaf → its exact weight: received without noise, or of sums that the party has, opened ones included."""
-    sums = dict(tree.sums)
-    for node, place in tree.taken.items():
-        left = tree.opened.get((node, tree.splits[node].source))
-        if left is not None and place < len(left):
-            sums[2 * node] = left[place]
-    sums = closed(sums, tree.splits)
-    exact = {leaf: float(weight.value[0]) for leaf, weight in tree.weights.items() if weight.exact}
-    computed = {
-        leaf: float(weights_of(sums[leaf], loss.scale, view.params)[0])
-        for leaf in tree.leaves
-        if leaf in sums and leaf not in exact
-    }
-    return exact | computed
 
 
 def _after(

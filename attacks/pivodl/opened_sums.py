@@ -187,7 +187,13 @@ class NodeReader:
             return
         kept = self._between[cut] >= plain[0]
         lower, upper = self._cuts[cut[kept]].T
-        self._agree(np.concatenate([lower, upper]), np.concatenate([below[kept], above[kept]]))
+        # Keep the links of candidates and places that all pairs agree on.
+        both = np.unique(
+            np.stack([np.concatenate([lower, upper]), np.concatenate([below[kept], above[kept]])], axis=1), axis=0
+        )
+        once = [np.bincount(both[:, side])[both[:, side]] == 1 for side in (0, 1)]
+        mutual = both[once[0] & once[1]]
+        self.links = {int(number): int(where) for number, where in mutual.tolist()}
 
     @cached_property
     def _pairs(self) -> tuple[Ints, Ints, Ints, Keys]:
@@ -224,13 +230,6 @@ class NodeReader:
             for missing in (False, True):
                 of_kind = numbers[(candidates.missing_left[numbers] == missing) & permitted[numbers]]
                 yield from pairwise(of_kind.tolist())
-
-    def _agree(self, candidate: Ints, place: Ints) -> None:
-        """Keep the links of candidates and places that all pairs agree on."""
-        both = np.unique(np.stack([candidate, place], axis=1), axis=0)
-        once = [np.bincount(both[:, side])[both[:, side]] == 1 for side in (0, 1)]
-        kept = both[once[0] & once[1]]
-        self.links = {int(number): int(where) for number, where in kept.tolist()}
 
     def read(self) -> int:
         """Narrow the cells between linked cuts; returns the number of cells that were narrowed."""

@@ -110,13 +110,25 @@ def _victim(holder: str, name: str, figures: VictimFigures) -> Section:
         attributes,
         Table(CLASS_HEADS, classes, "Macro F1, precision and recall of classes", folded=True, where="page"),
     ]
+    # The reconstructions under `RECORD_HEADS`, a row for each measure.
+    rows = []
+    for attack in figures.reconstructions:
+        scores = (attack.raw, attack.standardised, attack.floor)
+        last = (attack.headline or "–", count(attack.records), seconds(attack.seconds))
+        if None in scores:
+            rows.append([attack.attack, "not scored", "–", "–", "–", *last])
+            continue
+        for field, measure in MEASURES.items():
+            values = [getattr(it, field) for it in scores]
+            if any(value is not None for value in values):
+                rows.append([attack.attack, measure, *map(score, values), *last])
     return Section(
         Text("What {} could read of {}", holder, name),
         [
             Text(said=" ".join(words(figures)), where="both"),
             Facts(facts(figures)),
             *([Section("Columns one by one", one_by_one)] if attributes else []),
-            Table(RECORD_HEADS, _record_rows(figures), "Whole records", names=2),
+            Table(RECORD_HEADS, rows, "Whole records", names=2),
             *_pictures(figures),
             *left_out({name: figures.reasons}),
         ],
@@ -170,22 +182,6 @@ def facts(figures: VictimFigures) -> list[tuple[str, str]]:
         ("victims", count(figures.victims)),
         ("victims left out", count(figures.left_out)),
     ]
-
-
-def _record_rows(figures: VictimFigures) -> list[list[str]]:
-    """The reconstructions under `RECORD_HEADS`, a row for each measure."""
-    rows = []
-    for attack in figures.reconstructions:
-        scores = (attack.raw, attack.standardised, attack.floor)
-        last = (attack.headline or "–", count(attack.records), seconds(attack.seconds))
-        if None in scores:
-            rows.append([attack.attack, "not scored", "–", "–", "–", *last])
-            continue
-        for field, measure in MEASURES.items():
-            values = [getattr(it, field) for it in scores]
-            if any(value is not None for value in values):
-                rows.append([attack.attack, measure, *map(score, values), *last])
-    return rows
 
 
 def _attribute_row(column: Attribute) -> list[Entry]:

@@ -45,7 +45,7 @@ from treetap.attacks.sums.sketches import COMPARED, PartySums, chains, linked_in
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
-from treetap.privacy.column_privacy import ColumnPrivacy, largest_guess
+from treetap.privacy.column_privacy import largest_guess
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
 from treetap.trees.placed_cells import steps_to
@@ -335,7 +335,13 @@ def _of_noised(
     best = best_column(claims.positions, named, columns, evidence.settings.pictured)
     guesses = {ALONE: _nothing(columns), NOISED: cells_guessed(claims.likeliest, named, columns)}
     floor = _NOISED_FLOOR if len(linked.trees) < len(evidence.opened.trees) else ""
-    allowed = _allowed(privacy, columns)
+    # The largest share of all cells that (ε, δ) of one column lets anybody name, given the left sets.
+    rates = []
+    for codes in columns.codes.T:
+        sizes = np.bincount(codes)
+        bins = int((sizes > 0).sum())
+        rates.append(largest_guess(privacy.epsilon, privacy.delta, float(sizes.max() / sizes.sum()), bins))
+    allowed = float(np.mean(rates))
     z = float(noises[0].variance) ** 0.5
     return {
         "equations": len(cells.sums),
@@ -347,16 +353,6 @@ def _of_noised(
         "noise": NoiseFigures(epsilon=privacy.epsilon, delta=privacy.delta, z=z, sweeps=sweeps, allowed=allowed),
         **_judged(guesses, {NOISED: (claims.positions, named)}, learned, columns, floor),
     }
-
-
-def _allowed(privacy: ColumnPrivacy, columns: TrueColumns) -> float:
-    """The largest share of all cells that (ε, δ) of one column lets anybody name, given the left sets."""
-    rates = []
-    for codes in columns.codes.T:
-        sizes = np.bincount(codes)
-        bins = int((sizes > 0).sum())
-        rates.append(largest_guess(privacy.epsilon, privacy.delta, float(sizes.max() / sizes.sum()), bins))
-    return float(np.mean(rates))
 
 
 def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCuts:

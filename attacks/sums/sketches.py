@@ -182,24 +182,17 @@ def sums_of(party: str, trees: Sequence[OpenedTree], draws: Callable[[int], Ints
         nodes = tuple(sorted(lefts))
         won = tuple(split for split in tree.won if split.party == party)
         stacked = np.stack([lefts[node] for node in nodes])
-        counting = _counting(tree.values, draws(tree.index))
+        # The slots (S,) that together count each record that was summed: one that holds the draws; or those behind it,
+        # of classes, which count records that were not drawn too; or all, of a forest's classes.
+        slots = tree.values.shape[1]
+        holds = np.flatnonzero((tree.values == draws(tree.index)[:, None]).all(axis=0))
+        first = 0 if not len(holds) else int(holds[0]) + (int(holds[0]) < slots - 1)
+        counting = np.asarray(np.arange(slots) >= first)
         by_category = bool(tree.categories.get(party))
         of_party = PartySums(tree.index, tree.values, counting, nodes, stacked, least, by_category, won, tree.nodes)
         if len(of_party.drawn[0]):
             observed.append(of_party)
     return observed
-
-
-def _counting(values: Ints, draws: Ints) -> Bools:
-    """The slots (S,) that together count each record that was summed.
-
-    One that holds the draws; or those behind it, of classes, which count records that were not drawn too; or all, of a
-    forest's classes.
-    """
-    slots = values.shape[1]
-    holds = np.flatnonzero((values == draws[:, None]).all(axis=0))
-    first = 0 if not len(holds) else int(holds[0]) + (int(holds[0]) < slots - 1)
-    return np.asarray(np.arange(slots) >= first)
 
 
 # Candidates of different trees that are one and the same, and those of one column in their order, by sums alone.

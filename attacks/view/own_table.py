@@ -53,7 +53,22 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
     own = in_common_order(path, table, view, view.rows)
     if view.own_digest is not None and table.ids.digest != view.own_digest:
         raise DataError(f"{path}: column {id_column!r} holds other ids than {view.party}'s table in job {view.job!r}")
-    _check_splits(own, view)
+    # Check that every own split at a numeric column sends the same records left as in training.
+    texts = {name for name, category in own.categories.items() if not category.of_dates}
+    places = {name: j for j, name in enumerate(own.columns) if name not in texts}
+    for tree in (*view.trees, *view.unfinished):
+        for u, node in tree.nodes.items():
+            split = node.split
+            # splits of text cannot be followed: the auditor's table numbers texts in its own way
+            if split is None or split.categories or split.feature_name not in places:
+                continue
+            values = own.features[node.records, places[split.feature_name]]
+            left = node.records[np.where(np.isnan(values), split.missing_left, values < split.threshold)]
+            if not np.array_equal(left, tree.nodes[2 * u].records):
+                raise DataError(
+                    f"{own.path}: column {split.feature_name!r} is not what {view.party} trained on: the split of node "
+                    f"{u} of tree {tree.index} sends other records left"
+                )
     return one_hot(own)
 
 
@@ -188,25 +203,6 @@ def check_names(path: Path, have: list[str], wanted: list[str]) -> None:
             what = "has no" if name not in have else "needs just one"
             meant = did_you_mean(name, have) if name not in have else ""
             raise DataError(f"{path}: {what} column {name!r}; it has: {', '.join(have)}{meant}")
-
-
-def _check_splits(own: Table, view: View) -> None:
-    """Check that every own split at a numeric column sends the same records left as in training."""
-    texts = {name for name, category in own.categories.items() if not category.of_dates}
-    places = {name: j for j, name in enumerate(own.columns) if name not in texts}
-    for tree in (*view.trees, *view.unfinished):
-        for u, node in tree.nodes.items():
-            split = node.split
-            # splits of text cannot be followed: the auditor's table numbers texts in its own way
-            if split is None or split.categories or split.feature_name not in places:
-                continue
-            values = own.features[node.records, places[split.feature_name]]
-            left = node.records[np.where(np.isnan(values), split.missing_left, values < split.threshold)]
-            if not np.array_equal(left, tree.nodes[2 * u].records):
-                raise DataError(
-                    f"{own.path}: column {split.feature_name!r} is not what {view.party} trained on: the split of node "
-                    f"{u} of tree {tree.index} sends other records left"
-                )
 
 
 def one_hot(table: Table) -> Table:

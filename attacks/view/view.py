@@ -293,32 +293,20 @@ def _numbers(
         role, what = ("a feature party", "embeddings") if of_columns else ("the label holder", "gradients")
         raise Malformed(f"{foreign[0]}, which is not {role}, has sent {what}")
     if of_columns:
-        embeddings = _embeddings(path, name, spec, params, replay)
+        # The embeddings in the log of a label holder; of the newest epochs alone the last whole one is held.
+        messages, total = replay.network, replay.total
+        if not messages.senders:
+            raise BadInput(
+                f"{path}: holds no embeddings of the feature parties: training has not begun, or {name} did not record "
+                'it; its policy needs record = "received" or "both" while the job trains'
+            )
+        received = {party: ReceivedRows.of(party, party, params, total, messages) for party in spec.feature_parties}
+        embeddings = EmbeddingsView(name, params, total, replay.submission, received)
+        if messages.newest and (last := {epoch for epoch in map(embeddings.last_whole, received) if epoch is not None}):
+            messages.drop(set(embeddings.epochs) - last, replay.budget)
         return None, embeddings, embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
     network = ReceivedRows.of(name, spec.aggregator, params, replay.total, replay.network)
     return network, None, lost_batches(network), f"gradients of {len(network.epochs)} epochs"
-
-
-def _embeddings(
-    path: Path, holder: str, spec: setup_pb2.JobSpec, params: SplitnnParams, replay: TranscriptReplay
-) -> EmbeddingsView:
-    """The embeddings in the log of a label holder; of the newest epochs alone the last whole one is held.
-
-    Raises:
-        BadInput: there are none.
-        Malformed: an epoch is none of the job's, or the job cannot have these records.
-    """
-    messages, total = replay.network, replay.total
-    if not messages.senders:
-        raise BadInput(
-            f"{path}: holds no embeddings of the feature parties: training has not begun, or {holder} did not record "
-            'it; its policy needs record = "received" or "both" while the job trains'
-        )
-    received = {party: ReceivedRows.of(party, party, params, total, messages) for party in spec.feature_parties}
-    view = EmbeddingsView(holder, params, total, replay.submission, received)
-    if messages.newest and (last := {epoch for epoch in map(view.last_whole, received) if epoch is not None}):
-        messages.drop(set(view.epochs) - last, replay.budget)
-    return view
 
 
 def _params(spec: setup_pb2.JobSpec) -> JobParams:

@@ -235,7 +235,15 @@ class Fitted:
             InvalidInput: a table lacks a column, or cannot be read.
             TreetapError: the prediction failed.
         """
-        digest = _digest(tables, protocol)
+        # SHA-256 of the tables' content.
+        state = hashlib.sha256(protocol.encode())
+        for party, own in sorted(tables.items()):
+            state.update(f"{party}\0{own.keys.get('date_format')!r}".encode())
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, own.records.schema) as stream:
+                stream.write_table(own.records)
+            state.update(sink.getvalue())
+        digest = state.hexdigest()
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
         if (running := self.loopback) is not None:
@@ -276,18 +284,6 @@ class Fitted:
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         return sent_in({"train": self.training, "predict": self._predicted})
-
-
-def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:
-    """SHA-256 of the tables' content."""
-    state = hashlib.sha256(protocol.encode())
-    for party, own in sorted(tables.items()):
-        state.update(f"{party}\0{own.keys.get('date_format')!r}".encode())
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, own.records.schema) as stream:
-            stream.write_table(own.records)
-        state.update(sink.getvalue())
-    return state.hexdigest()
 
 
 #: The mark before ids of records of an eval set: a record may be there and in the training.

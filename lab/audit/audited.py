@@ -205,7 +205,11 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
         for party, of_party in joint.manifests.items()
         if of_party["role"] == "feature_party" and (fewest := of_party.get(CELLS) or of_party.get(SIDES))
     }
-    params = _params(manifest)
+    # The parameters of the training.
+    kind, given = training(manifest["protocol"]).params, manifest["params"]
+    values = {field.name: given[field.name] for field in fields(kind) if field.name in given}
+    params = kind(**{**values, "missing": nan if values.get("missing") is None else values["missing"]})
+    assert isinstance(params, TreeParams)
     # what the training had and no shadow model has
     lacking = [words for entry, words in _LACKING.items() if manifest.get(entry)]
     lacking += ["the trees before"] if manifest["trees"] > params.n_estimators * manifest["trees_per_round"] else []
@@ -240,12 +244,3 @@ def _labels(joint: JointModel, table: Table, column: str) -> Labels:
         raise BadInput(f"{table.path}: column {column!r} holds {foreign[0]!r}, which is no class of the model: {known}")
     place = np.array([known.index(name) for name in labels.classes], dtype=np.int64)
     return Labels(place[labels.values], list(known), labels.kind)
-
-
-def _params(manifest: dict[str, Any]) -> TreeParams:
-    """The parameters of the training."""
-    kind, given = training(manifest["protocol"]).params, manifest["params"]
-    values = {field.name: given[field.name] for field in fields(kind) if field.name in given}
-    params = kind(**{**values, "missing": nan if values.get("missing") is None else values["missing"]})
-    assert isinstance(params, TreeParams)
-    return params

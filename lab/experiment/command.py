@@ -20,7 +20,6 @@ from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import each_alone, headline
 from treetap.lab.experiment.kept import RUNS, opened, shown
-from treetap.lab.experiment.page import metric_table, phases, predictions, traffic
 from treetap.lab.experiment.results import (
     Results,
     RunResult,
@@ -30,6 +29,7 @@ from treetap.lab.experiment.results import (
     worst_verdicts,
 )
 from treetap.lab.experiment.side_by_side import by_privacy
+from treetap.lab.experiment.tables import metric_table, phases, predictions, traffic
 from treetap.lab.experiment.xgboost_export import check_exportable
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.pages.printing import print_section, print_words

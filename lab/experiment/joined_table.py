@@ -304,7 +304,13 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
     if not regression:
         names, numbers = np.unique(np.asarray(label.to_pylist(), dtype=object).astype(str), return_inverse=True)
         groups = [np.flatnonzero(numbers == k) for k in range(len(names))]
-    lacked = _lacked(experiment, len(label), seed)
+    # Party → those of all rows that it lacks; the same ones in all folds, and whatever the join.
+    count = len(label)
+    lacking = {party.name: round(party.lacks * count) for party in experiment.party if party.lacks}
+    lacked = {
+        name: np.sort(sampling.generator(seed, "experiment lacks", name).permutation(count)[:size])
+        for name, size in lacking.items()
+    }
     drawn = Split(*_rows(experiment, table, groups, seed, fold), {}, {}, lacked, left=experiment.apart)
     train, test = drawn.of_job(drawn.train), drawn.of_job(drawn.test)
     how = f"test_share = {data.test_share}" if data.cv is None else f"cv = {data.cv}"
@@ -327,15 +333,6 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
     columns = _columns(experiment, [name for name in table.column_names if name not in ADDED], seed)
     owned = draw_owners(experiment, table, train, seed) if experiment.spread else {}
     return replace(drawn, columns=columns, labels=owned)
-
-
-def _lacked(experiment: ExperimentFile, count: int, seed: int) -> dict[str, Ints]:
-    """Party → those of all rows that it lacks; the same ones in all folds, and whatever the join."""
-    lacking = {party.name: round(party.lacks * count) for party in experiment.party if party.lacks}
-    return {
-        name: np.sort(sampling.generator(seed, "experiment lacks", name).permutation(count)[:size])
-        for name, size in lacking.items()
-    }
 
 
 def _rows(

@@ -186,7 +186,13 @@ def _panel(
     if alone is not None and right > alone:
         # nothing is decided among points that are worse than no federation, where others are better
         left = max(left, alone - BEYOND * max(right - alone, 0.01))
-    frame = _frame(left, right, [it[0] for *_, it in shown] + ([] if level is None else [level[0]]), name)
+    # Axes as wide as the points, and as high as they and lines across; markers at the ends are inside.
+    rows = [it[0] for *_, it in shown] + ([] if level is None else [level[0]])
+    wide = max(0.08 * (right - left), 0.002)
+    low, high = min(rows, default=0.0), max(rows, default=1.0)
+    tall = max(0.1 * (high - low), 0.002)
+    names = ("AUC of the held-out rows", name)
+    frame = Frame.linear(SIZE, (left - wide, right + wide), (low - tall, high + tall), names)
     marks = _placed(shown, frame)
     front = _front(marks, beyond=left)
     take = document.recommended.point
@@ -212,15 +218,6 @@ def _panel(
         chosen=None if chosen is None else (short(chosen.x), short(chosen.y)),
         beyond=sum(it.auc < left for it in marks),
     )
-
-
-def _frame(left: float, right: float, rows: Sequence[float], name: str) -> Frame:
-    """Axes as wide as the points, and as high as they and lines across; markers at the ends are inside."""
-    wide = max(0.08 * (right - left), 0.002)
-    low, high = min(rows, default=0.0), max(rows, default=1.0)
-    tall = max(0.1 * (high - low), 0.002)
-    names = ("AUC of the held-out rows", name)
-    return Frame.linear(SIZE, (left - wide, right + wide), (low - tall, high + tall), names)
 
 
 def _placed(

@@ -67,8 +67,16 @@ def write_bundle(
         (not path.parent.is_dir(), f"{path.parent}: is no folder; make it, or name another one"),
         kind=BadInput,
     )
+    names = sorted({re.split(r"[^\w.-]", text)[0] for text in metadata.requires("treetap") or ()})
+    installed = {one.metadata["Name"].lower(): one.version for one in metadata.distributions()}
     members: dict[str, object] = {
-        "versions.json": _versions(),
+        "versions.json": {
+            "treetap": version.package_version(),
+            "protocol": version.PROTOCOL_VERSION,
+            "python": sys.version,
+            "system": platform.platform(),
+            "libraries": {name: installed.get(name.lower()) for name in names},
+        },
         "findings.json": [{"level": finding.level, "subject": _subject(finding.subject)} for finding in findings],
     }
     if config is not None:
@@ -129,18 +137,6 @@ def _parts(schema: Json, whole: Json) -> Iterator[Json]:
         yield schema
     for part in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
         yield from _parts(part, whole)
-
-
-def _versions() -> Json:
-    names = sorted({re.split(r"[^\w.-]", text)[0] for text in metadata.requires("treetap") or ()})
-    installed = {one.metadata["Name"].lower(): one.version for one in metadata.distributions()}
-    return {
-        "treetap": version.package_version(),
-        "protocol": version.PROTOCOL_VERSION,
-        "python": sys.version,
-        "system": platform.platform(),
-        "libraries": {name: installed.get(name.lower()) for name in names},
-    }
 
 
 def _subject(subject: str) -> str:

@@ -391,17 +391,14 @@ class ListProofs:
             chain, _ = await together(self._context.mailbox.only(preceding, "sum_of_list", self._key, hop), sending)
             owner = members[(place - 1 - hop) % len(members)]
             if owner in self.asking and owner != self._context.party:
-                self._raise(chain, owner, hop, preceding)
+                # Add the raised point and its proof to what came.
+                if len(chain.points) != hop + 1 or not proof.valid_key(chain.points[-1]):
+                    raise Malformed(f"{preceding} sent no point of the group as the sum of the identifiers of {owner}")
+                claim, source = self._claim(self._context.party, owner), chain.points[-1]
+                challenge, response = proof.prove(self._exponent, claim, claim.statement(hop), source)
+                chain.points.append(proof.raised_by(self._exponent, source))
+                chain.proofs.append(alignment_pb2.ListProof(challenge=challenge, response=response))
         self._chain = chain
-
-    def _raise(self, chain: alignment_pb2.SumOfList, owner: str, hop: int, sender: str) -> None:
-        """Add the raised point and its proof to what came."""
-        if len(chain.points) != hop + 1 or not proof.valid_key(chain.points[-1]):
-            raise Malformed(f"{sender} sent no point of the group as the sum of the identifiers of {owner}")
-        claim, source = self._claim(self._context.party, owner), chain.points[-1]
-        challenge, response = proof.prove(self._exponent, claim, claim.statement(hop), source)
-        chain.points.append(proof.raised_by(self._exponent, source))
-        chain.proofs.append(alignment_pb2.ListProof(challenge=challenge, response=response))
 
     def check(self) -> None:
         """Compare what came back of the own sum with the list that came back, if this party asks.

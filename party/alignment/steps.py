@@ -14,24 +14,22 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from treetap.arrays import Bools
 from treetap.errors import ConfigError, DataError, Malformed
 from treetap.party.alignment.lists import ListProofs, RaisedLists, check_form, own_steps
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import StepId, step
 from treetap.party.setup.labelled_table import check_evaluated
-from treetap.process.together import together
 from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
-from treetap.psi.lists import PointList, permutation
+from treetap.psi.lists import PointList
 from treetap.tables.binned import MARK, JobRecords, unmarked
 from treetap.tables.normalised import keys_in_words
 from treetap.tables.record_ids import Ids, KeyIds
@@ -60,79 +58,10 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
 
 
-def alignment_of(
-    context: StepContext,
-    mode: str,
-    rule: CommonRecords,
-    sizes: JobSizes,
-    then: Callable[[], Awaitable[None]] | None = None,
-) -> Alignment:
-    """A party's part in an alignment, by the join of the job; see `Alignment`."""
-    apart = sizes.members.pairwise and context.party == sizes.members.aggregator
-    return (Pairs if apart else Alignment)(context, mode, rule, sizes, then)
-
-
 def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
     """Begin to align the records of a training job; see `Alignment.begin`."""
     table, training = records.table, records.training if records.marked else None
     return alignment.begin(records.ids, table.rows, table.path, keep=True, training=training)
-
-
-class PartnerRecords:
-    """Those of a job's records that a feature party has, at the label holder.
-
-    Attributes:
-        places: of each, in the party's order, the place in the job's (n,).
-        lacks: the records of the job (N,) that the party lacks; None: it has all, in the job's order.
-        apart: True if the party's records are others than the job's, or in another order.
-    """
-
-    def __init__(self, total: int, places: Rows | None = None, ways: int = 1) -> None:
-        """`ways`: of each record, see `treetap.party.prediction.reasons`; rows and places are then those of blocks."""
-        self._ways = ways
-        self.places, self.apart = np.arange(total, dtype=np.int64), places is not None
-        self.lacks: Bools | None = None
-        if places is not None:
-            self.places, self._own = places, np.full(total, -1, dtype=np.int64)
-            self._own[places] = np.arange(len(places))
-            self.lacks = self._own < 0
-
-    def __len__(self) -> int:
-        return len(self.places) * self._ways
-
-    def below(self, count: int) -> Rows:
-        """The places of those among the first `count` records of the job, which are the party's first ones too."""
-        return self.places[self.places < count]
-
-    def among(self, rows: Rows) -> Rows:
-        """Those of some records of the job that the party has."""
-        return rows if self.lacks is None else rows[~self.lacks[rows // self._ways]]
-
-    def placed(self, rows: Rows) -> tuple[Rows, Rows]:
-        """The places in the party's order of those of some records that it has, ascending; and their places in `rows`.
-
-        `rows`: ascending.
-        """
-        if self.lacks is None:
-            return rows, np.arange(len(rows))
-        own = self._own[rows // self._ways]
-        order = np.argsort(own, kind="stable")[int((own < 0).sum()) :]
-        return own[order] * self._ways + rows[order] % self._ways, order
-
-    def of(self, rows: Rows) -> Rows:
-        """The same without their places."""
-        return self.placed(rows)[0]
-
-    def left_of(self, node: Rows, left: Rows, *, missing_left: bool) -> Rows:
-        """The records that go left at a split of the party.
-
-        `node`: the node's; `left`: of these, by their places in the party's order, those that it sends left;
-        `missing_left`: those that it lacks go left too.
-        """
-        if self.lacks is None:
-            return left
-        lacked = node[self.lacks[node]]
-        return np.concatenate([self.places[left], lacked if missing_left else lacked[:0]])
 
 
 class Alignment(RaisedLists):
@@ -354,7 +283,10 @@ class Alignment(RaisedLists):
             )
         if self._last_key:
             self._enough_of(np.concatenate(self._matched))
-        await self._compare()
+        # Feature party: send the label holder the digest of the common points.
+        if self._place:
+            await self._send_digest(self._digest, len(self._matched[-1]), self._members[:1], self._lists.key)
+            await self._agreed_on_key()
 
     @step()
     async def agree_ids(self) -> alignment_pb2.AgreedIds:
@@ -406,12 +338,6 @@ class Alignment(RaisedLists):
                 f"{self._context.party} sent {len(self._shuffle)} blinded identifiers, {len(own)} came back: "
                 f"{others} has changed them; no record counts as common. Settle that with the operator there"
             )
-
-    async def _compare(self) -> None:
-        """Feature party: send the label holder the digest of the common points."""
-        if self._place:
-            await self._send_digest(self._digest, len(self._matched[-1]), self._members[:1], self._lists.key)
-            await self._agreed_on_key()
 
     def _signed(self) -> list[int]:
         """The turns at which a list comes to this party that another one has raised, and its owner asks for a proof."""
@@ -510,79 +436,3 @@ class Alignment(RaisedLists):
     def _keep_rows(self, own: OwnRows | None) -> None:
         if own is not None:
             self._context.recorder.own_alignment(self._context.attempt, own)
-
-
-class Pairs(Alignment):
-    """The label holder's part where its own records are the job's: an alignment with each feature party apart.
-
-    Each has exponents of its own, so that feature parties learn nothing of each other's records. The order of the
-    records is one that the label holder draws.
-    """
-
-    def __init__(
-        self,
-        context: StepContext,
-        mode: str,
-        rule: CommonRecords,
-        sizes: JobSizes,
-        then: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        super().__init__(context, mode, rule, sizes, then)
-        self._parts = {
-            party: Alignment(context, mode, rule, replace(sizes, lists={}), partner=party)
-            for party in sizes.members.feature_parties
-        }
-        self.sequence, self._whose = own_steps(turns(len(self._members), pairwise=True), 0), "the job's"
-
-    def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
-        """As of one alignment; the attempt is one that aligned all."""
-        attempts = {part.begin(ids, rows, path, keep=keep, training=training) for part in self._parts.values()}
-        attempts.add(super().begin(ids, rows, path, keep=keep, training=training))
-        return attempts.pop() if len(attempts) == 1 else 0
-
-    def common_with(self, party: str, ways: int = 1) -> PartnerRecords:
-        """See `Alignment.common_with`."""
-        places = np.empty(len(self.records), dtype=np.int64)
-        places[self.records] = np.arange(len(self.records))
-        return PartnerRecords(len(places), places[self._parts[party].records], ways)
-
-    def listed(self, party: str) -> int:
-        """See `Alignment.listed`."""
-        return self._parts[party].listed(party)
-
-    @step()
-    async def blind_ids(self) -> None:
-        """Blind the ids for every feature party, each time by another exponent and in another order."""
-        for part in self._parts.values():
-            await part.blind_ids()
-
-    @step()
-    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
-        """Exchange lists with all feature parties."""
-        await together(*(part.pass_ids(request) for part in self._parts.values()))
-
-    @step()
-    async def raise_ids(self, request: control_pb2.StepRequest) -> None:
-        """Raise the list of each feature party."""
-        for part in self._parts.values():
-            await part.raise_ids(request)
-
-    @step()
-    async def prove_ids(self) -> None:
-        """Prove the lists of those who ask."""
-        for part in self._parts.values():
-            await part.prove_ids()
-
-    @step()
-    async def match_ids(self) -> None:
-        """Find the records that each feature party has."""
-        for part in self._parts.values():
-            await part.match_ids()
-
-    @step()
-    async def agree_ids(self) -> alignment_pb2.AgreedIds:
-        """Check that each feature party has found the same; draw the order of all own records, an eval table's last."""
-        *_, answer = [await part.agree_ids() for part in self._parts.values()]
-        if not answer.another_key:
-            await self._agreed(permutation(len(self._own)))
-        return answer

@@ -65,15 +65,12 @@ class Watched:
             log.warning("metrics: limits and approvals could not be read: %s", fault)
             self._read.set(0)
         else:
-            self._show(rows, waiting)
-
-    def _show(self, rows: list[dict[str, Any]], waiting: int) -> None:
-        """Show rows of `spent` and a number of jobs; limits that are in no row any more have no series."""
-        self._read.set(1)
-        self._waiting.set(waiting)
-        of_limits = [((row["limit"], row["of"]), row["spent"], row["most"]) for row in rows]
-        self._replace(self._spent, {key: used for key, used, _ in of_limits})
-        self._replace(self._most, {key: most for key, _, most in of_limits if most is not None})
+            # Show rows of `spent` and a number of jobs; limits that are in no row any more have no series.
+            self._read.set(1)
+            self._waiting.set(waiting)
+            of_limits = [((row["limit"], row["of"]), row["spent"], row["most"]) for row in rows]
+            self._replace(self._spent, {key: used for key, used, _ in of_limits})
+            self._replace(self._most, {key: most for key, _, most in of_limits if most is not None})
 
     def _rows(self, config: PartyConfig) -> list[dict[str, Any]]:
         """Rows of the ledger's limits, and of `max_leakage` for each peer that the label holder measures."""

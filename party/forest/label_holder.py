@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from treetap.arrays import Ints
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import ForestLayout, layout
 from treetap.party.growth.ciphers import encrypted_values

@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from treetap.arrays import Ints
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.offered_candidates import Offer

@@ -15,7 +15,8 @@ import numpy as np
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.models.line_file import Line
 from treetap.models.store import REFERENCES
-from treetap.party.alignment.steps import alignment_of, begin_alignment
+from treetap.party.alignment.pairs import alignment_of
+from treetap.party.alignment.steps import begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_sets_of_categories
 from treetap.party.growth.column_noise import ColumnNoise, NoisedLayout

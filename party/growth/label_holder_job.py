@@ -15,7 +15,9 @@ import numpy as np
 from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
 from treetap.models.store import REFERENCES, TRAINED_ON
-from treetap.party.alignment.steps import PartnerRecords, alignment_of, begin_alignment
+from treetap.party.alignment.pairs import alignment_of
+from treetap.party.alignment.partner_records import PartnerRecords
+from treetap.party.alignment.steps import begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.left_bits import ChosenBits

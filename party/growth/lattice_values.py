@@ -164,7 +164,14 @@ class WordsOfNodes:
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
         self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed)
         context.held.push_async_callback(self._holder.close)
-        return self._planned(parameters, needs)
+        # The most bytes of the attempt's trees between this party and all others.
+        announced, trees, built = self._sizes().announced, self._trees(), built_nodes(self._sizes().params, needs)
+        words, sums, mib = planned_costs(self._way, parameters, built, needs, trees, [*announced.values()])
+        log.info(
+            "job %s: its %d trees take at most %d bytes of words and %d of sums, and a party holds some %d MiB",
+            *(self._context.job, trees, words, sums, mib),
+        )
+        return setup_pb2.PlannedTraffic(words=words, sums=sums, mib=mib)
 
     @property
     def goes_once(self) -> bool:
@@ -298,16 +305,6 @@ class WordsOfNodes:
                 context.costs.operations["encryptions"] += count
                 context.costs.ciphertexts["encrypted_words"] += count * len(streams)
         await together(*(stream.close() for stream in streams))
-
-    def _planned(self, parameters: HistogramParameters, needs: Needs) -> setup_pb2.PlannedTraffic:
-        """The most bytes of the attempt's trees between this party and all others."""
-        counts, trees, built = self._sizes().announced, self._trees(), built_nodes(self._sizes().params, needs)
-        words, sums, mib = planned_costs(self._way, parameters, built, needs, trees, [*counts.values()])
-        log.info(
-            "job %s: its %d trees take at most %d bytes of words and %d of sums, and a party holds some %d MiB",
-            *(self._context.job, trees, words, sums, mib),
-        )
-        return setup_pb2.PlannedTraffic(words=words, sums=sums, mib=mib)
 
     def _parameters(
         self, slots: Slots, records: int, candidates: int, needs: Needs, hiding: int

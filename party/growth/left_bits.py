@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from treetap.errors import Conflict, Malformed
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.growth.messages import SUMS_BYTES, child_messages
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import UsedOnce

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from treetap.models.store import SPACES
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Draft, Rule, Summed
@@ -62,7 +62,18 @@ class ShownSpaces:
         parties = taking_part(self._spec, t)
         await self._context.offload(lambda: self._account(parties, t, growing, training))
         if growing.build and self._sent:
-            await self._send(parties, t, stage, growing, training)
+            for party in parties:
+                # a relayed node and its sibling need enough records: the party has their parent's, hence the difference
+                for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
+                    for child in (2 * parent, 2 * parent + 1):
+                        count = int((self._common[party].among(growing.rows[child]) < training).sum())
+                        self._context.policy.check_space(self._context.party, party, child, count)
+            bodies = {}
+            for party in parties:
+                common = self._common[party]
+                spaces = [(node, common.of(growing.rows[node])) for node in self._relayed(party, growing)]
+                bodies[party] = space_messages(spaces, len(common))
+            await self._context.outbox.send_each("instance_spaces", bodies, t, stage)
 
     def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
         for party in parties:
@@ -73,20 +84,6 @@ class ShownSpaces:
             sets = {node: some[some < training] for node, some in rows.items()}
             for rule in self._rules:
                 rule.release(party, t, sets)
-
-    async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
-        for party in parties:
-            # a relayed node and its sibling need enough records: the party has their parent's, hence the difference
-            for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
-                for child in (2 * parent, 2 * parent + 1):
-                    count = int((self._common[party].among(growing.rows[child]) < training).sum())
-                    self._context.policy.check_space(self._context.party, party, child, count)
-        bodies = {}
-        for party in parties:
-            common = self._common[party]
-            spaces = [(node, common.of(growing.rows[node])) for node in self._relayed(party, growing)]
-            bodies[party] = space_messages(spaces, len(common))
-        await self._context.outbox.send_each("instance_spaces", bodies, t, stage)
 
     def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
         """The nodes of the frontier that a feature party does not know from its own splits."""

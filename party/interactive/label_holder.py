@@ -22,7 +22,7 @@ import numpy as np
 
 from treetap.arrays import Bools
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import (

@@ -25,7 +25,7 @@ from treetap.party.runtime.step_order import (
     step,
     steps_of,
 )
-from treetap.privacy.masks import Ring, decode
+from treetap.privacy.masks import decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
 from treetap.wire.v2 import control_pb2
@@ -70,19 +70,16 @@ class Recipient:
         rows, blocks = self._records.block(block)
         sums = await self._context.offload(lambda: self._passing.share(block))
         for party in self._members:
-            sums = sums + await self._share_of(party, block)
+            # A party's share of the scores of a block, (n, outputs).
+            parts = []
+            async for message in self._context.mailbox.series(party, "score_shares", block, 0):
+                parts.append(message.protocol.masked.score_shares.values)
+            content, wanted = b"".join(parts), len(self._rows) * self._passing.outputs
+            if len(content) != 8 * wanted:
+                raise Malformed(f"{party} sent {len(content)} bytes of shares, {wanted} outputs have {8 * wanted}")
+            sums = sums + np.frombuffer(content, dtype="<u8").reshape(-1, self._passing.outputs)
         self._passing.end(block)
         scale, base = self._unit
         scores: Floats = (self._margin + decode(sums, FRACTION)) * scale + base
         self._records.keep(rows, scores, np.zeros(len(rows)), {})
         return Outcome(self._records.after_block(block), answer=scored_block(self._context, blocks))
-
-    async def _share_of(self, party: str, block: int) -> Ring:
-        """A party's share of the scores of a block, (n, outputs)."""
-        parts = []
-        async for message in self._context.mailbox.series(party, "score_shares", block, 0):
-            parts.append(message.protocol.masked.score_shares.values)
-        content, wanted = b"".join(parts), len(self._rows) * self._passing.outputs
-        if len(content) != 8 * wanted:
-            raise Malformed(f"{party} sent {len(content)} bytes of shares, {wanted} outputs have {8 * wanted}")
-        return np.frombuffer(content, dtype="<u8").reshape(-1, self._passing.outputs)

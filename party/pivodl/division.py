@@ -195,7 +195,13 @@ class Divisions:
         won: defaultdict[str, list[int]] = defaultdict(list)
         for node, winner in sorted(winners.items()):
             won[winner.source].append(node)
-        await self._name_places(level, winners)
+        bodies: defaultdict[str, list[pivodl_pb2.WinningCandidate]] = defaultdict(list)
+        for node, winner in sorted(winners.items()):
+            if winner.opener == me.name:
+                places = self._split_party.opened[node].best.places
+                bodies[winner.source].append(pivodl_pb2.WinningCandidate(node=node, places=places))
+        parts = {to: [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(bodies[to])] for to in bodies}
+        await me.context.outbox.send_each("winning_candidates", parts, tree.index, level)
         made: Made = {}
         if me.name in won:
             made = await self._divide_own(level, winners, won[me.name])
@@ -215,16 +221,6 @@ class Divisions:
                 else:
                     self.ended.append(child)
                     tree.end(child)
-
-    async def _name_places(self, level: int, winners: Mapping[int, Winner]) -> None:
-        me, tree = self._me, self._tree
-        bodies: defaultdict[str, list[pivodl_pb2.WinningCandidate]] = defaultdict(list)
-        for node, winner in sorted(winners.items()):
-            if winner.opener == me.name:
-                places = self._split_party.opened[node].best.places
-                bodies[winner.source].append(pivodl_pb2.WinningCandidate(node=node, places=places))
-        parts = {to: [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(bodies[to])] for to in bodies}
-        await me.context.outbox.send_each("winning_candidates", parts, tree.index, level)
 
     async def _divide_own(self, level: int, winners: Mapping[int, Winner], nodes: list[int]) -> Made:
         me = self._me

@@ -77,7 +77,20 @@ class PivodlJob:
             Refused: the job's noise costs more than its `label_budget` leaves.
         """
         me, context = self._me, self._me.context
-        await self._load()
+        own = table_config(self._config, me.spec.table)
+        params, with_label = me.params, own.label is not None
+        table = await load_job_table(context, self._config, me.spec, with_label=with_label, missing=params.missing)
+        if not table.columns:
+            raise DataError(
+                f"{table.path}: the configuration names no columns of features for this table; every party of the job "
+                "has some"
+            ).at(context.party)
+        if own.label is not None:
+            with naming(context.party):
+                rules = LabelRules.of(context.party, self._config.defences, context.policy)
+                held = read_some(table, own.label, params.objective, params.class_names, rules)
+                self._labels = held.for_use(Use.TRAINING)
+        self.table, self.sizes.records = table, len(table.ids)
         check_budget(me)
         if len(me.parties) == 2:
             log.warning(
@@ -99,23 +112,6 @@ class PivodlJob:
             ),
             first_rounds=range(stored + 1),  # the first party may have stored fewer
         )
-
-    async def _load(self) -> None:
-        me, context = self._me, self._me.context
-        own = table_config(self._config, me.spec.table)
-        params, with_label = me.params, own.label is not None
-        table = await load_job_table(context, self._config, me.spec, with_label=with_label, missing=params.missing)
-        if not table.columns:
-            raise DataError(
-                f"{table.path}: the configuration names no columns of features for this table; every party of the job "
-                "has some"
-            ).at(context.party)
-        if own.label is not None:
-            with naming(context.party):
-                rules = LabelRules.of(context.party, self._config.defences, context.policy)
-                held = read_some(table, own.label, params.objective, params.class_names, rules)
-                self._labels = held.for_use(Use.TRAINING)
-        self.table, self.sizes.records = table, len(table.ids)
 
     @step(Next("exchange_party_keys"), Next("publish"))
     async def bin(self) -> setup_pb2.Binned | None:

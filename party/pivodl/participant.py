@@ -101,7 +101,13 @@ class PartyKeys:
             Malformed: another party's key is not the job's, or its proof does not fit.
         """
         me = self._me
-        self._nonce = _stored_nonce(me)
+        # The nonce of this party in this job, drawn once and stored before it is committed to.
+        store = me.context.store
+        stored = store.load_arrays(NONCE)
+        if stored is None:
+            store.save_arrays(NONCE, {"nonce": np.frombuffer(secrets.token_bytes(NONCE_BYTES), dtype=np.uint8)})
+            stored = required(store.load_arrays(NONCE))
+        self._nonce = stored["nonce"].tobytes()
         secret = await make_key(me.context, KeyKind.of(me.spec))
         try:
             self.slots = slots = slots_of(me.params, records)
@@ -176,16 +182,6 @@ def slots_of(params: PivodlParams, records: int) -> Slots:
     """
     g_most, h_most = record_bounds(params.objective)
     return Slots((width_for(records, g_most),) * params.width + (width_for(records, h_most),) * params.width)
-
-
-def _stored_nonce(me: Participant) -> bytes:
-    """The nonce of this party in this job, drawn once and stored before it is committed to."""
-    store = me.context.store
-    stored = store.load_arrays(NONCE)
-    if stored is None:
-        store.save_arrays(NONCE, {"nonce": np.frombuffer(secrets.token_bytes(NONCE_BYTES), dtype=np.uint8)})
-        stored = required(store.load_arrays(NONCE))
-    return stored["nonce"].tobytes()
 
 
 def _keep(me: Participant, nonces: dict[str, bytes]) -> None:
@@ -353,7 +349,25 @@ async def share_ownership(me: Participant, own: OwnLabels) -> Ownership:
         labelled[party] = rows_of(chunks, own.records)
     ownership = Ownership({party: labelled[party] for party in me.parties}, own.records)
     _check_partition(ownership)
-    _check_root(ownership, me.params)
+    # `BadInput` if no split of the root can pass the thresholds.
+    counts = ownership.counts(np.arange(ownership.records))
+    if ownership.records < me.params.min_samples:
+        raise BadInput(
+            f"min_samples = {me.params.min_samples} is larger than every node: there are {ownership.records} records"
+        )
+    if me.params.as_published:
+        least = me.params.instance_threshold
+        short = [party for party, count in counts.items() if count < least]
+        # A source's own threshold does not hold for its candidates: one party may be short, as the source.
+        stopped = short if all(set(short) - {source} for source in ownership.rows) else []
+    else:
+        least = 2 * me.params.instance_threshold
+        stopped = stopped_by(counts, me.params.instance_threshold)
+    if stopped:
+        raise BadInput(
+            f"instance_threshold = {me.params.instance_threshold} stops every node: {', '.join(stopped)} label fewer "
+            f"than {least} records; use a lower threshold, or give their labels to another party's table"
+        )
     if len(ownership.owners) < 3:
         log.warning(
             "job %s: %d parties have labels; with fewer than three, a sum over them less the own share is another "
@@ -380,26 +394,4 @@ def _check_partition(ownership: Ownership) -> None:
         raise DataError(
             f"{without} of {ownership.records} records are labelled by no party: add their labels to one party's "
             "table, or leave these records out of a table, so that they are not common"
-        )
-
-
-def _check_root(ownership: Ownership, params: PivodlParams) -> None:
-    """`BadInput` if no split of the root can pass the thresholds."""
-    counts = ownership.counts(np.arange(ownership.records))
-    if ownership.records < params.min_samples:
-        raise BadInput(
-            f"min_samples = {params.min_samples} is larger than every node: there are {ownership.records} records"
-        )
-    if params.as_published:
-        least = params.instance_threshold
-        short = [party for party, count in counts.items() if count < least]
-        # A source's own threshold does not hold for its candidates: one party may be short, as the source.
-        stopped = short if all(set(short) - {source} for source in ownership.rows) else []
-    else:
-        least = 2 * params.instance_threshold
-        stopped = stopped_by(counts, params.instance_threshold)
-    if stopped:
-        raise BadInput(
-            f"instance_threshold = {params.instance_threshold} stops every node: {', '.join(stopped)} label fewer "
-            f"than {least} records; use a lower threshold, or give their labels to another party's table"
         )

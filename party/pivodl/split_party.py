@@ -132,20 +132,16 @@ class SplitParty:
                 continue
             # what was announced is checked against the draws: a party cannot win a node that it does not open
             for announced in (await me.context.mailbox.only(party, "best_gains", tree.index, level)).gains:
-                self._check(party, announced)
+                if announced.node not in tree.open or announced.source not in me.parties:
+                    raise Malformed(f"{party} announces a gain of node {announced.node}, which is not open")
+                if tree.split_party(announced.node, announced.source) != party:
+                    raise Malformed(f"{party} announces a gain of {announced.source}'s, for which it opens nothing")
+                if announced.gain < least_gain(me.params):
+                    raise Malformed(f"{party} announces a gain that is too small for a split of node {announced.node}")
                 theirs = announced.gain, Winner(announced.source, party)
                 if announced.node not in best or rank(*theirs) > rank(*best[announced.node]):
                     best[announced.node] = theirs
         self.winners = {node: winner for node, (_, winner) in best.items()}
-
-    def _check(self, party: str, announced: pivodl_pb2.BestGain) -> None:
-        me, tree = self._me, self._tree
-        if announced.node not in tree.open or announced.source not in me.parties:
-            raise Malformed(f"{party} announces a gain of node {announced.node}, which is not open")
-        if tree.split_party(announced.node, announced.source) != party:
-            raise Malformed(f"{party} announces a gain of {announced.source}'s, for which it opens nothing")
-        if announced.gain < least_gain(me.params):
-            raise Malformed(f"{party} announces a gain that is too small for a split of node {announced.node}")
 
     async def compare(self, level: int) -> None:
         """Find the winner of every open node that is split in secret, the same at all parties as with announced gains.

@@ -19,7 +19,7 @@ import numpy as np
 
 from treetap.errors import Malformed, Refused
 from treetap.party.alignment.lists import POINTS_PER_MESSAGE, BlindedLists
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import blaming
 from treetap.party.runtime.context import REMEDY, Rows, StepContext

@@ -35,7 +35,8 @@ from treetap.models.store import (
     read_weights,
 )
 from treetap.names import named_by
-from treetap.party.alignment.steps import PartnerRecords, alignment_of
+from treetap.party.alignment.pairs import alignment_of
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import Store

@@ -32,7 +32,7 @@ from treetap.errors import BadInput, ConfigError, NotServed
 from treetap.models.arrays import Arrays
 from treetap.models.line_file import Line
 from treetap.models.store import KINDS
-from treetap.party.config import PartyConfig, ServeConfig, seconds_of
+from treetap.party.config import seconds_of
 from treetap.party.prediction.applicants import Applicants, encode
 from treetap.party.prediction.batch import BatchPrediction, Beside
 from treetap.party.prediction.look_up import Lists
@@ -72,7 +72,15 @@ class ServedPrediction:
 
     def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
         context, opening, served_models = job.context, job.opening, job.served_models
-        self.config = serve_config(job.config)
+        # The table `[serve]`; `ConfigError` where there is none, or it and the policy leave no client to answer.
+        if job.config.serve is None:
+            raise ConfigError(
+                f"{job.config.name} serves no client: its configuration has no table [serve]; it needs "
+                "clients = [names of certificates] and an address, listen = HOST:PORT",
+                party=job.config.name,
+            )
+        job.config.check_clients()
+        self.config = job.config.serve
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
         if degrades_serving(opening):
@@ -426,18 +434,6 @@ class _Answers:
             return serving_pb2.CLASS_WHOLE_NUMBER
         number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         return serving_pb2.CLASS_NUMBER if number else serving_pb2.CLASS_TEXT
-
-
-def serve_config(config: PartyConfig) -> ServeConfig:
-    """The table `[serve]`; `ConfigError` where there is none, or it and the policy leave no client to answer."""
-    if config.serve is None:
-        raise ConfigError(
-            f"{config.name} serves no client: its configuration has no table [serve]; it needs clients = [names of "
-            "certificates] and an address, listen = HOST:PORT",
-            party=config.name,
-        )
-    config.check_clients()
-    return config.serve
 
 
 #: Either has the same methods for a protocol. Records are places in the aligned order, ascending, each once in a block.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from treetap.arrays import Bools
 from treetap.errors import Incompatible, Malformed, refuse
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.runtime.context import (
     MESSAGE_BYTES,

@@ -29,7 +29,7 @@ from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.models.own_split import OwnSplit, valued_trees
 from treetap.models.store import HIDES_CONSTANTS
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.prediction.batch import Beside
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.reasons import NumberedColumns

@@ -18,10 +18,10 @@ from treetap.native import arithmetic
 from treetap.party.config import DealerConfig, PartyConfig, check_folders, read
 from treetap.party.node import PartyNode
 from treetap.party.policy_tables import TABLES
+from treetap.party.runtime.context import PartyWorkers
 from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.server.services import ScoringServer, Threads, register, register_for_approvers
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, import_numpy, leave_out_pandas, raise_descriptors, share_heaps
@@ -130,7 +130,13 @@ def run(
         importlib.import_module(module)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        workers = start_workers(config)
+        # The workers; `PartyWorkers.ready` waits for those on a cluster, which start while this process goes on.
+        silence_s, cluster = WORKER_SHARE * config.silence_s, None
+        if config.cluster is not None:
+            from treetap.workers.cluster.engine import ClusterHost  # most parties have no cluster
+
+            cluster = ClusterHost(config.cluster, silence_s, [ON_CLUSTER])
+        workers = PartyWorkers(ThreadEngine(config.threads, silence_s, end_hung), cluster)
         stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
         asyncio.run(_serve(config, workers, backend, config_path, **stops))
 
@@ -222,16 +228,6 @@ def _warn_unanswered(config: PartyConfig) -> None:
     """Log the clients of `[serve]` that get no answer by the policy."""
     if silent := config.unanswered():
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
-
-
-def start_workers(config: PartyConfig) -> PartyWorkers:
-    """The workers; `PartyWorkers.ready` waits for those on a cluster, which start while this process goes on."""
-    silence_s, cluster = WORKER_SHARE * config.silence_s, None
-    if config.cluster is not None:
-        from treetap.workers.cluster.engine import ClusterHost  # most parties have no cluster
-
-        cluster = ClusterHost(config.cluster, silence_s, [ON_CLUSTER])
-    return PartyWorkers(ThreadEngine(config.threads, silence_s, end_hung), cluster)
 
 
 def end_hung(why: str) -> NoReturn:

@@ -103,7 +103,20 @@ class DecisionLog:
                 write_document(self._folder / KEY_FILE, {"key": secrets.token_bytes(KEY_BYTES).hex()}, KEY_SEED)
             self._key = key_of(self._folder)
             if files:
-                self._continue(files[-1])
+                # Take up the newest file, and cut off a last line that a crash tore.
+                self._day, self._digest, last = files[-1].stem, first(_seed(files[-1])), b'{"n":0}'
+                with files[-1].open("r+b") as file:
+                    for body, self._digest in checked_bodies(files[-1], file, _seed(files[-1])):
+                        last, self._end = body, file.tell()
+                    self._number = parse_json(last)["n"] + 1
+                    if torn := file.seek(0, os.SEEK_END) - self._end:
+                        file.truncate(self._end)
+                        os.fsync(file.fileno())
+                        log.warning(
+                            "%s: this party ended, or lost its power, while it wrote: the last %d bytes are no whole "
+                            "line and are cut off; what they were about was not answered",
+                            *(files[-1], torn),
+                        )
 
     def hashed(self, record: str) -> str:
         """The hash of an id."""
@@ -145,7 +158,7 @@ class DecisionLog:
         """Write lines into the file of today, or the newest one; it stands as before where the disk refuses them."""
         now = _now()
         day, digest, end = max(now.date().isoformat(), self._day), self._digest, self._end
-        path, content = _file(self._folder, day), b""
+        path, content = self._folder / f"{day}.jsonl", b""
         if begins := day > self._day:
             digest, end = first(_seed(path)), 0
             self._expire(now.date())
@@ -163,22 +176,6 @@ class DecisionLog:
         self._sure = True
         self._day, self._digest, self._end = day, digest, end + len(content)
         self._number += len(lines)
-
-    def _continue(self, path: Path) -> None:
-        """Take up the newest file, and cut off a last line that a crash tore."""
-        self._day, self._digest, last = path.stem, first(_seed(path)), b'{"n":0}'
-        with path.open("r+b") as file:
-            for body, self._digest in checked_bodies(path, file, _seed(path)):
-                last, self._end = body, file.tell()
-            self._number = parse_json(last)["n"] + 1
-            if torn := file.seek(0, os.SEEK_END) - self._end:
-                file.truncate(self._end)
-                os.fsync(file.fileno())
-                log.warning(
-                    "%s: this party ended, or lost its power, while it wrote: the last %d bytes are no whole line and "
-                    "are cut off; what they were about was not answered",
-                    *(path, torn),
-                )
 
     def _expire(self, today: date) -> None:
         """Delete the files that are older than the retention."""
@@ -261,10 +258,6 @@ def key_of(folder: Path) -> bytes:
 def hashed(key: bytes, record: str) -> str:
     """The hash of an id, hexadecimal."""
     return hmac.digest(key, record.encode(errors="surrogatepass"), "sha256")[:HASH_BYTES].hex()
-
-
-def _file(folder: Path, day: str) -> Path:
-    return folder / f"{day}.jsonl"
 
 
 def _seed(path: Path) -> str:

@@ -41,7 +41,28 @@ class OwnPaths:
 
     def add(self, config: PartyConfig) -> None:
         """Also take out the folders of a configuration that was read again: jobs under way name those before."""
-        self._known = {**self._known, **_folders_of(config)}
+        # The folders that a configuration names, and what they are called outside; empty: nothing.
+        names = {config.state: "state"}
+        if config.data is not None:
+            names[config.data] = "data"
+        if config.tables_folder is not None:
+            names.setdefault(config.tables_folder, "tables")
+        files = [file for table in config.tables.values() for file in table.local()]
+        if config.tls is not None:
+            files += [
+                named for named in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if named
+            ]
+        for file in files:
+            names.setdefault(file.parent, "")
+        known: dict[str, str] = {}
+        for folder, name in names.items():
+            for path in {folder, folder.absolute(), folder.resolve()}:
+                if path.is_absolute() and path != Path(path.anchor):
+                    known.update(dict.fromkeys((str(path), repr(str(path))[1:-1]), name))
+        # of an object store what lies below the part of the path that no pattern is in
+        stored = [place for table in config.tables.values() for place in table.places if isinstance(place, str)]
+        known.update((re.split(r"/[^/]*[*?\[]", place)[0].rpartition("/")[0], "") for place in stored)
+        self._known = {**self._known, **known}
         longest_first = sorted(self._known, key=len, reverse=True)
         alternatives = "|".join(map(re.escape, longest_first))
         self._pattern = re.compile(rf"(?<![\w./-])({alternatives})(/(?=[^\s/])|(?![\w-]|\.\w))")
@@ -52,31 +73,6 @@ class OwnPaths:
     def _shown(self, match: re.Match[str]) -> str:
         name, below = self._known[match[1]], match[2]
         return (name and name + "/") if below else name or "its folder"
-
-
-def _folders_of(config: PartyConfig) -> dict[str, str]:
-    """The folders that a configuration names, and what they are called outside; empty: nothing."""
-    names = {config.state: "state"}
-    if config.data is not None:
-        names[config.data] = "data"
-    if config.tables_folder is not None:
-        names.setdefault(config.tables_folder, "tables")
-    files = [file for table in config.tables.values() for file in table.local()]
-    if config.tls is not None:
-        files += [
-            named for named in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if named
-        ]
-    for file in files:
-        names.setdefault(file.parent, "")
-    known: dict[str, str] = {}
-    for folder, name in names.items():
-        for path in {folder, folder.absolute(), folder.resolve()}:
-            if path.is_absolute() and path != Path(path.anchor):
-                known.update(dict.fromkeys((str(path), repr(str(path))[1:-1]), name))
-    # of an object store what lies below the part of the path that no pattern is in
-    stored = [place for table in config.tables.values() for place in table.places if isinstance(place, str)]
-    known.update((re.split(r"/[^/]*[*?\[]", place)[0].rpartition("/")[0], "") for place in stored)
-    return known
 
 
 #: Error → the outcome, in the metrics, of a request that ended with it.
@@ -250,19 +246,19 @@ class ServedModels:
                 return await served.predict(client, request.ids, request.records, within, request.reasons)
         except errors.TreetapError as refusal:
             if self.decisions is not None:
-                await self.decisions.write([self._refusal(self.decisions, client, request, refusal)])
+                # The line of a refusal; without ids if the client may not ask, or about so many, or the model is not
+                # here.
+                meant = self._meant(request.model)
+                about = {"model": request.model if NAME.match(request.model) else ""} if meant is None else meant.about
+                hidden = isinstance(refusal, errors.Refused | errors.BadInput)
+                ids_asked = [*request.ids, *(record.id for record in request.records)]
+                ids = (
+                    []
+                    if meant is None or hidden
+                    else [self.decisions.hashed(meant.named(value)) for value in ids_asked]
+                )
+                await self.decisions.write([{**about, "client": client, "status": _outcome(refusal), "ids": ids}])
             raise
-
-    def _refusal(
-        self, log: DecisionLog, client: str, request: serving_pb2.PredictRecords, refusal: errors.TreetapError
-    ) -> Line:
-        """The line of a refusal; without ids if the client may not ask, or about so many, or the model is not here."""
-        served = self._meant(request.model)
-        about = {"model": request.model if NAME.match(request.model) else ""} if served is None else served.about
-        hidden = isinstance(refusal, errors.Refused | errors.BadInput)
-        asked = [*request.ids, *(record.id for record in request.records)]
-        ids = [] if served is None or hidden else [log.hashed(served.named(value)) for value in asked]
-        return {**about, "client": client, "status": _outcome(refusal), "ids": ids}
 
     def describe(self, client: str, model: str = "") -> serving_pb2.ModelDescription:
         """The description of a served model for a client. Raises as `predict` does."""

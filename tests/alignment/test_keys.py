@@ -172,10 +172,6 @@ BESIDE: dict[str, list[Row]] = {
 }
 
 
-def _number(phone: str, birth: str) -> int:
-    return 2 * int(phone[1:]) + int(birth)
-
-
 def _keyed(here: World, *, beside: bool) -> World:
     """The same world, whose ids are of two keys: each party lacks another third of the first; all have the second."""
     tables = {}
@@ -226,7 +222,7 @@ async def test_the_model_is_that_of_equal_ids(way: str, tmp_path: Path) -> None:
         if line["score"] is None:
             assert tuple(line[name] for name in COLUMNS) in BESIDE[HOLDER]
             continue
-        found[_number(line["phone"], line["birth"]) - len(here.y)] = line["score"]
+        found[2 * int(line["phone"][1:]) + int(line["birth"]) - len(here.y)] = line["score"]
     assert [found[place] for place in range(len(scores))] == pytest.approx(list(scores), abs=1e-9)
 
 

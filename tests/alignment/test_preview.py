@@ -72,8 +72,12 @@ async def test_a_start_deletes_rows_of_which_a_kill_has_left_a_part(tmp_path: Pa
     assert (await federation.preview(answer="records", job="p2")).state == "finished"
 
 
-def _keyed(rows: list[list[tuple[str, str]]]) -> Tables:
-    """A table per party whose records are known by two columns together; the first party has labels."""
+async def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Path) -> None:
+    """`a` and `bc` are not `ab` and `c`, nor `bc` and `a`: in a count, in rows, in a training and its predictions."""
+    common = [(f"n{number}", f"{number % 3}") for number in range(40)]
+    rows = [[*common, ("a", "bc")], [("ab", "c"), ("bc", "a"), *reversed(common)], [("abc", "x"), *common]]
+
+    # A table per party whose records are known by two columns together; the first party has labels.
     made: Tables = {}
     for name, own in zip(NAMES, rows, strict=False):
         first, second = (list(column) for column in zip(*own, strict=True))
@@ -81,15 +85,7 @@ def _keyed(rows: list[list[tuple[str, str]]]) -> Tables:
         if not made:
             content["y"] = [number % 2 for number in range(len(own))]
         made[name] = ([name[0]], {"train": pa.table(content), "predict": pa.table(content)})
-    return made
-
-
-async def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Path) -> None:
-    """`a` and `bc` are not `ab` and `c`, nor `bc` and `a`: in a count, in rows, in a training and its predictions."""
-    common = [(f"n{number}", f"{number % 3}") for number in range(40)]
-    rows = [[*common, ("a", "bc")], [("ab", "c"), ("bc", "a"), *reversed(common)], [("abc", "x"), *common]]
-
-    federation = Federation(tmp_path, _keyed(rows), policies=ROWS)
+    federation = Federation(tmp_path, made, policies=ROWS)
     assert (await federation.preview(job="p1")).common.records == 40
     status = await federation.preview(job="p2", answer="records")
     written = pacsv.read_csv(status.rows[0].path, convert_options=pacsv.ConvertOptions(column_types={"key2": "string"}))

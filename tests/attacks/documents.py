@@ -74,7 +74,10 @@ def made(
     draw = np.random.default_rng(seed)
     names = NAMES[:parties] if isinstance(parties, int) else parties
     columns = columns or COLUMNS
-    labels = draw.choice(classes or 2, records, p=_prior(classes or 2)).astype(np.int64)
+    weights = 1.0 / np.arange(1, (classes or 2) + 1)
+    labels = draw.choice(classes or 2, records, p=cast("npt.NDArray[np.float64]", weights / weights.sum())).astype(
+        np.int64
+    )
     values = {
         name: labels[:, None] * draw.uniform(0, 1.4, len(columns)) + draw.normal(0, 1, (records, len(columns)))
         for name in [HOLDER, *names]
@@ -87,6 +90,12 @@ def made(
         )
         for name in names
     }
+    rows = []
+    for name, party in found.items():
+        for got in party.received:
+            rows.append(TrafficRow.model_validate({**got.model_dump(by_alias=True), "to": name}))
+        for gave in party.sent:
+            rows.append(TrafficRow.model_validate({**gave.model_dump(by_alias=True), "from": name}))
     return Document(
         job="example-7f3a",
         protocol="boosting",
@@ -103,7 +112,7 @@ def made(
         treetap="0.1.0",
         verdicts=[verdict_of(name, party, records) for name, party in found.items()],
         parties=found,
-        traffic=_traffic(found),
+        traffic=rows,
         advice=None if classes is None else advise(_job(names, classes, found), None),
     )
 
@@ -150,11 +159,6 @@ def _job(names: list[str], classes: int, parties: dict[str, Party]) -> AdvisedJo
         return AdvisedJob("boosting", HOLDER, names, classes, {}, None)
     guessed = Guessed(before=scores["cl"], after=max(scores.values()))
     return AdvisedJob("boosting", HOLDER, names, classes, {"accuracy": guessed}, "severe")
-
-
-def _prior(classes: int) -> npt.NDArray[np.float64]:
-    weights = 1.0 / np.arange(1, classes + 1)
-    return cast("npt.NDArray[np.float64]", weights / weights.sum())
 
 
 Grown = tuple[dict[int, Ints], dict[int, tuple[str, int, float]]]
@@ -361,13 +365,3 @@ def _attacks(draw: np.random.Generator, trees: int, classes: int, scored: bool) 
             }
         )
     return found
-
-
-def _traffic(parties: dict[str, Party]) -> list[TrafficRow]:
-    rows = []
-    for name, party in parties.items():
-        for got in party.received:
-            rows.append(TrafficRow.model_validate({**got.model_dump(by_alias=True), "to": name}))
-        for gave in party.sent:
-            rows.append(TrafficRow.model_validate({**gave.model_dump(by_alias=True), "from": name}))
-    return rows

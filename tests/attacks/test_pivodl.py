@@ -19,7 +19,6 @@ from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import World
-from treetap.arrays import Ints
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, counted, recovered
 from treetap.attacks.pivodl.label_guess import label_guess
 from treetap.attacks.pivodl.solved_gains import SolvedGains
@@ -393,7 +392,12 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         counts = [counted(rows, sums, first.repeat(len(rows), axis=0)) for rows, sums in chain]
         if None in counts:
             continue
-        shown = recovered(_differences([each for each in counts if each is not None]), len(here.y))
+        # The sets between consecutive ones of a chain, each of which holds the one before it.
+        nested = [each for each in counts if each is not None]
+        between = list(nested[:1])
+        for (inner, few), (outer, more) in pairwise(nested):
+            between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
+        shown = recovered(between, len(here.y))
         others = (shown != UNKNOWN) & (present(here.owners) != party)
         labels[others] = shown[others]
     shown = labels != UNKNOWN
@@ -402,14 +406,6 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         assert (labels[shown] == here.y[shown]).all()
     else:
         assert not shown.any()
-
-
-def _differences(nested: list[tuple[Ints, int]]) -> list[tuple[Ints, int]]:
-    """The sets between consecutive ones of a chain, each of which holds the one before it."""
-    between = list(nested[:1])
-    for (inner, few), (outer, more) in pairwise(nested):
-        between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
-    return between
 
 
 @pytest.mark.second_tier

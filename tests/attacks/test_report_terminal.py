@@ -222,18 +222,6 @@ def _figures(row: Row) -> list[float]:
     return [float(each[0]) for each in found if each is not None]
 
 
-def _of_page(document: Document) -> list[Row]:
-    """The rows of every table of the page."""
-    rows = []
-    for table in re.findall(r"<table.*?</table>", html(document), re.DOTALL):
-        heads, *others = [
-            [text_of(cell) for cell in re.findall(r"<t[hd]\b.*?</t[hd]>", row, re.DOTALL)]
-            for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
-        ]
-        rows += [dict(zip(heads, cells, strict=False)) for cells in others]
-    return rows
-
-
 def _of_terminal(document: Document) -> list[Row]:
     """The rows of every table: the line above a rule has the heads, two blanks part cells."""
     rows, heads, before = [], [], ""
@@ -331,7 +319,15 @@ def test_no_symmetric_figure_is_below_one_half(seed: int) -> None:
     for kind in (_pivodl, _network):
         document = Document.model_validate(kind(np.random.default_rng(seed)))
         found = []
-        for row in [*_of_page(document), *_of_terminal(document)]:
+        # The rows of every table of the page.
+        rows = []
+        for table in re.findall(r"<table.*?</table>", html(document), re.DOTALL):
+            heads, *others = [
+                [text_of(cell) for cell in re.findall(r"<t[hd]\b.*?</t[hd]>", row, re.DOTALL)]
+                for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+            ]
+            rows += [dict(zip(heads, cells, strict=False)) for cells in others]
+        for row in [*rows, *_of_terminal(document)]:
             if row.keys() & {"guess", WAYS[0], "score"}:
                 found += _figures(row)
         assert found

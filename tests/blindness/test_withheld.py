@@ -15,7 +15,7 @@ import pytest
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, shown
 from tests.blindness.observed import Observed, observed
 from tests.simulator import COORDINATOR, finished
-from tests.worlds import PARTIES, Tables, joined_model, spec
+from tests.worlds import PARTIES, joined_model, spec
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 
@@ -36,24 +36,20 @@ LABELS = {
 }
 
 
-def _tables(labels: Any) -> Tables:
-    ids, noise = [f"r{i:05d}" for i in range(N)], np.random.default_rng(1).permutation(N).astype(float)
-    columns = {LABEL_HOLDER: {"a0": OWN}, FEATURE: {"b0": ROOT, "b1": noise}, OTHER: {"c0": OTHERS}}
-    tables = {}
-    for name, values in columns.items():
-        content = {"id": ids, **{column: value.astype(float) for column, value in values.items()}}
-        content |= {"y": labels} if name == LABEL_HOLDER else {}
-        tables[name] = (list(values), {"train": pa.table(content)})
-    return tables
-
-
 class Ran:
     """A training: what crossed, the steps that were asked of the feature party, and the splits of its trees."""
 
     def __init__(self, folder: Path, labels: str, params: BoostingParams) -> None:
         self.asked = list[tuple[Any, ...]]()
         self.splits = list[dict[int, str]]()
-        self.crossed, _ = observed(folder, _tables(LABELS[labels]), lambda federation: self._train(federation, params))
+        ids, noise = [f"r{i:05d}" for i in range(N)], np.random.default_rng(1).permutation(N).astype(float)
+        columns = {LABEL_HOLDER: {"a0": OWN}, FEATURE: {"b0": ROOT, "b1": noise}, OTHER: {"c0": OTHERS}}
+        tables = {}
+        for name, values in columns.items():
+            content = {"id": ids, **{column: value.astype(float) for column, value in values.items()}}
+            content |= {"y": LABELS[labels]} if name == LABEL_HOLDER else {}
+            tables[name] = (list(values), {"train": pa.table(content)})
+        self.crossed, _ = observed(folder, tables, lambda federation: self._train(federation, params))
 
     async def _train(self, federation: Observed, params: BoostingParams) -> None:
         finished(await federation.train(spec(params, scheme=LATTICE)))

@@ -111,13 +111,15 @@ async def test_more_rounds_are_those_of_a_longer_training(tmp_path: Path) -> Non
         assert read_model(folder / "third")[1] == read_model(folder / "whole")[1]
     holder = federation.state(LABEL_HOLDER) / "models"
     assert read_history(holder / "third") == read_history(holder / "whole")
-    third, whole = ([_known(line) for line in read_leakage(holder / name)] for name in ("third", "whole"))
+    # What a party knows after a tree, without the share that is explained by a random draw.
+    third, whole = (
+        [
+            {name: (row["sets"], row["signatures"], row["bound_nats"]) for name, row in line["parties"].items()}
+            for line in read_leakage(holder / name)
+        ]
+        for name in ("third", "whole")
+    )
     assert third == whole
-
-
-def _known(line: dict[str, Any]) -> dict[str, Any]:
-    """What a party knows after a tree, without the share that is explained by a random draw."""
-    return {name: (row["sets"], row["signatures"], row["bound_nats"]) for name, row in line["parties"].items()}
 
 
 @pytest.mark.second_tier
@@ -206,22 +208,21 @@ async def test_an_audit_says_where_the_earlier_trees_are(tmp_path: Path) -> None
     assert "they are of model 'before', from which the job continues and whose own transcript has them" in fault
 
 
-def _changed(here: World, party: str) -> pa.Table:
-    """A party's table with another value of one cell."""
-    columns, content = here.tables[party]
-    table = content["train"]
-    cells = table.column(columns[0]).to_numpy().copy()
-    cells[np.flatnonzero(~np.isnan(cells))[0]] += 0.5
-    return table.set_column(table.column_names.index(columns[0]), columns[0], pa.array(cells))
-
-
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
 async def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
     """Of any party, by that party and before anything is sent: scores of other records would tell directions."""
     federation = Observed(tmp_path, HERE.tables)
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
-    pq.write_table(_changed(HERE, party), federation.configs[party].tables["train"].path)
+    # A party's table with another value of one cell.
+    columns, content = HERE.tables[party]
+    table = content["train"]
+    cells = table.column(columns[0]).to_numpy().copy()
+    cells[np.flatnonzero(~np.isnan(cells))[0]] += 0.5
+    pq.write_table(
+        table.set_column(table.column_names.index(columns[0]), columns[0], pa.array(cells)),
+        federation.configs[party].tables["train"].path,
+    )
     federation.crossed.clear()
     failed(
         await federation.train(_job(PARAMS, base_model="before")),

@@ -83,11 +83,6 @@ async def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
     assert any(isinstance(each, tuple) and len(each) > 1 for each in cuts)
 
 
-def _between_parties(parties: Federation) -> list[Message]:
-    """The messages of parties to each other."""
-    return [each for each in parties.log if COORDINATOR not in (each.sender, each.to)]
-
-
 async def _trained(parties: Federation, params: BoostingParams, **changes: Any) -> str:
     """The error of a job; empty if it finished."""
     status = await parties.train(spec(params, **changes))
@@ -158,7 +153,8 @@ async def test_what_categories_do_not_go_with_is_refused_before_anything_is_sent
     parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", constraints=constraints)
     error = await _trained(parties, params)
     assert [fault for fault in faults if fault not in error] == []
-    assert not _between_parties(parties)
+    # The messages of parties to each other.
+    assert not [each for each in parties.log if COORDINATOR not in (each.sender, each.to)]
 
 
 async def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None:

@@ -271,13 +271,6 @@ def _seeds_of_queries(patch: pytest.MonkeyPatch) -> list[bytes]:
     return seeds
 
 
-def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
-    """Parts of a parcel that must be drawn anew: nonces, commitments, words, and both halves of sums."""
-    content: Any = content_of(parcel, name_of(parcel))
-    names = ("commitment", "nonce", "ciphertexts", "second_halves")
-    return [data for name in names if len(data := getattr(content, name, b"")) >= 16]
-
-
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("victim", "way"), [(victim, way) for victim in (LABEL_HOLDER, FEATURE) for way in Way])
 async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> None:
@@ -293,7 +286,12 @@ async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Pat
 
         def seen(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
             if name_of(parcel) in (*OWN, "candidate_sums"):
-                by_attempt[parcel.attempt].update(_fields(parcel))
+                # Parts of a parcel that must be drawn anew: nonces, commitments, words, and both halves of sums.
+                content: Any = content_of(parcel, name_of(parcel))
+                names = ("commitment", "nonce", "ciphertexts", "second_halves")
+                by_attempt[parcel.attempt].update(
+                    [data for name in names if len(data := getattr(content, name, b"")) >= 16]
+                )
             if parcel.growth.candidate_sums.second_halves:
                 halves[parcel.attempt, sender, parcel.round, parcel.stage] = parcel.growth.candidate_sums.second_halves
 

@@ -43,18 +43,6 @@ class Change(NamedTuple):
     what: str
 
 
-def _bytes(before: bytes) -> dict[str, bytes]:
-    return {
-        "empty": b"",
-        "a byte less": before[:-1],
-        "a byte more": before + b"\x01",
-        "zeros": bytes(len(before)),
-        "ones": b"\xff" * len(before),
-        "no text": b"\xc3\x28",
-        "long": b"\x5a" * _LONG,
-    }
-
-
 def _scalars(field: Field, before: Any) -> dict[str, Any]:
     """Values to put into a field of one value, by name."""
     if field.type in _WHOLE:
@@ -67,7 +55,15 @@ def _scalars(field: Field, before: Any) -> dict[str, Any]:
     if field.type == Field.TYPE_STRING:
         return {repr(value)[:24]: value for value in _TEXTS}
     assert field.type == Field.TYPE_BYTES
-    return _bytes(before)
+    return {
+        "empty": b"",
+        "a byte less": before[:-1],
+        "a byte more": before + b"\x01",
+        "zeros": bytes(len(before)),
+        "ones": b"\xff" * len(before),
+        "no text": b"\xc3\x28",
+        "long": b"\x5a" * _LONG,
+    }
 
 
 @cache

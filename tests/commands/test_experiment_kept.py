@@ -23,9 +23,9 @@ from treetap.lab.experiment.command import run_file
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joint_model import importance
 from treetap.lab.experiment.kept import Kept, opened
-from treetap.lab.experiment.page import metric_table
 from treetap.lab.experiment.results import Importance, RunResult
 from treetap.lab.experiment.run import evaluated
+from treetap.lab.experiment.tables import metric_table
 from treetap.models.store import MODEL_FORMAT, TREES
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}

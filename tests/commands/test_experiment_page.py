@@ -14,7 +14,7 @@ from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.sums_documents import both_directions
 from tests.attacks.sums_documents import figures as figures_of
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
-from treetap.lab.experiment import page as figures
+from treetap.lab.experiment import tables as figures
 from treetap.lab.experiment.audited import scores
 from treetap.lab.experiment.curves import class_curves, history_pictures, legend, thresholds
 from treetap.lab.experiment.page import html

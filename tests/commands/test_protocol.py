@@ -26,33 +26,31 @@ ALL = [pytest.param(name, marks=[pytest.mark.second_tier] if name == "splitnn" e
 def test_the_printed_table_is_as_the_text_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Of each step the steps that may follow, at every actor; of each message its classes, by the jobs of the text."""
     needs_library_of(name)
-    parts = [part for part in re.split(r"^# (?:training|prediction)\n", _text(name), flags=re.M) if part]
+    parts = [
+        part
+        for part in re.split(
+            r"^# (?:training|prediction)\n", (FOLDER / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
+        )
+        if part
+    ]
     show(name, None, as_json=True)
     printed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert len(printed) == len(parts)
     for one, part in zip(printed, parts, strict=True):
         follows, sent = _of_text(part)
-        assert _follows(one) == follows
+        # (step, step that may follow) of a printed table; phases have their words.
+        phases = {"the steps of the alignment": "alignment", "the step of the names": "names"}
+        pairs = set()
+        for step in one["steps"]:
+            for may_come in step["may_follow"]:
+                words = next((phase for said, phase in phases.items() if may_come.startswith(said)), None)
+                pairs.add((step["step"], words or re.split(r"[( ]", may_come)[0]))
+        assert pairs == follows
         messages = {}
         for message in one["messages"]:
             classes = {*message["classes"], *(f"{cls}?" for cls in message["perhaps"])}
             messages.setdefault(message["message"], set()).add(frozenset(classes))
         assert messages == sent
-
-
-def _text(name: str) -> str:
-    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-
-
-def _follows(one: dict[str, Any]) -> set[tuple[str, str]]:
-    """(step, step that may follow) of a printed table; phases have their words."""
-    phases = {"the steps of the alignment": "alignment", "the step of the names": "names"}
-    pairs = set()
-    for step in one["steps"]:
-        for may_come in step["may_follow"]:
-            words = next((phase for said, phase in phases.items() if may_come.startswith(said)), None)
-            pairs.add((step["step"], words or re.split(r"[( ]", may_come)[0]))
-    return pairs
 
 
 def _of_text(part: str) -> tuple[set[tuple[str, str]], dict[str, set[frozenset[str]]]]:

@@ -62,7 +62,11 @@ def test_a_federation_repairs_as_the_joined_table_does(
     _fix_noise(monkeypatch)
     here = world(60, seed=3, **setting)
     states = _trained(tmp_path, here, params, own)
-    lines, expected = read_repaired(states[HOLDER] / "models" / "job"), _central(here, params, own, states[HOLDER])
+    noisy: Ints = np.load(states[HOLDER] / "noisy_labels" / "0.npz")["labels"]  # in order of ids
+    clean = here.y.astype(np.int64)
+    assert (noisy != clean).any()
+    model, _ = trained(here.parties, noisy, clean, params, here.classes, own.withholding)
+    lines, expected = read_repaired(states[HOLDER] / "models" / "job"), repair(model, params)
     assert [_read(line) for line in lines] == [in_order_of_nodes(each) for each in expected]
     assert any(tree.grafting.local for tree in expected)
     stored = manifest(states[HOLDER])
@@ -111,14 +115,6 @@ def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> di
         return federation.states
 
     return run(main())
-
-
-def _central(here: World, params: TreeParams, own: Defences, state: Path) -> list[RepairedTree]:
-    noisy: Ints = np.load(state / "noisy_labels" / "0.npz")["labels"]  # in order of ids
-    clean = here.y.astype(np.int64)
-    assert (noisy != clean).any()
-    model, _ = trained(here.parties, noisy, clean, params, here.classes, own.withholding)
-    return repair(model, params)
 
 
 def _read(line: dict[str, Any]) -> RepairedTree:

@@ -132,19 +132,6 @@ async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_
     status = finished(await federation.predict(predict_request(model="job")))
 
 
-def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.PeerMessage:
-    """Trees of the whole depth 2, all of whose splits are one's own."""
-    entries = [
-        {"tree": k, "incoming": range(4 * k + 1, 4 * k + 5), "outgoing": [0] * 4, "outputs": columns}
-        for k, columns in enumerate(outputs)
-    ]
-    return filled(
-        exchange_pb2.PeerMessage(),
-        "entry_layout",
-        eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries]),
-    )
-
-
 @pytest.mark.parametrize(
     ("outputs", "spare"),
     [
@@ -159,7 +146,16 @@ def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float
     shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(outputs)
 
     async def parcels() -> AsyncIterator[exchange_pb2.PeerMessage]:
-        yield _layout(outputs)
+        # Trees of the whole depth 2, all of whose splits are one's own.
+        entries = [
+            {"tree": k, "incoming": range(4 * k + 1, 4 * k + 5), "outgoing": [0] * 4, "outputs": columns}
+            for k, columns in enumerate(outputs)
+        ]
+        yield filled(
+            exchange_pb2.PeerMessage(),
+            "entry_layout",
+            eini_pb2.EntryLayout(trees=[eini_pb2.TreeEntries(**e) for e in entries]),
+        )
 
     columns = len({column for named in outputs for column in named})
     layout = run(take_layout(SCORES, parcels(), ChainPlace("b", "a", "a", "a"), shard, columns, 1))

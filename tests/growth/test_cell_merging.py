@@ -24,7 +24,7 @@ from treetap.party.defences.settings import Defences, IdLmid
 from treetap.party.growth.feature_party import FeaturePartyGrowth, OwnTree
 from treetap.party.growth.offered_candidates import OfferedCandidates
 from treetap.trees import centralised
-from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralTrees, train_forest
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -99,20 +99,15 @@ def _world(case: str) -> tuple[World, dict[str, int], dict[str, dict[str, int]]]
     return here, own, {party: {columns[party][0]: direction} for party in PARTIES if direction}
 
 
-def _binned(here: World, params: TreeParams, direction: int) -> list[tuple[str, BinnedTable]]:
+def _central(case: str, here: World, own: dict[str, int] | None) -> CentralTrees:
+    params = CASES[case][2]
     tables = []
     for name, block in here.parties:
         names = [str(j) for j in range(block.shape[1])]
         categories = {str(j): count for (party, j), count in here.categories.items() if party == name}
         table = bin_table(block, names, params.max_bin, categories=categories, max_cat_to_onehot=params.one_hot_below)
-        directions = np.array([direction, *[0] * (len(names) - 1)])
-        tables.append((name, replace(table, directions=directions if direction else None)))
-    return tables
-
-
-def _central(case: str, here: World, own: dict[str, int] | None) -> CentralTrees:
-    params = CASES[case][2]
-    tables = _binned(here, params, CASES[case][4])
+        directions = np.array([CASES[case][4], *[0] * (len(names) - 1)])
+        tables.append((name, replace(table, directions=directions if CASES[case][4] else None)))
     if isinstance(params, ForestParams):
         return train_forest(here.parties, here.y, params, here.classes, tables, min_cell_records=own)
     assert isinstance(params, BoostingParams)

@@ -16,7 +16,7 @@ import pytest
 from tests.simulator import Federation, failed, finished
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.errors import Conflict, Malformed
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.growth import left_bits, messages
 from treetap.party.growth.left_bits import STREAMS, AnsweredBits, ChosenBits
 from treetap.party.runtime.job_store import JobStore

@@ -33,11 +33,6 @@ CUTS = {LABEL_HOLDER: [-0.4, 0.8], FEATURE: [-0.9, 0.35], OTHER: [0.15]}
 BASE = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, min_child_weight=0.0)
 
 
-def _listed(here: World) -> dict[str, dict[str, list[float]]]:
-    """As the parties' files have them."""
-    return {party: {here.tables[party][0][0]: cuts} for party, cuts in CUTS.items()}
-
-
 def _known_to_oracles(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every oracle cut the columns so."""
     cuts = {_cells(block[:, 0]): CUTS[party] for party, block in here.parties}
@@ -67,7 +62,13 @@ async def test_the_federation_finds_and_uses_the_oracles_model(
     assert [tree.nodes for tree in expected] != [tree.nodes for tree in by_quantiles]
     job = spec(params, key_bits=512, obfuscation="standard")
 
-    federation = Federation(tmp_path, here.tables, cuts=_listed(here), policies=policies(job))
+    # As the parties' files have them.
+    federation = Federation(
+        tmp_path,
+        here.tables,
+        cuts={party: {here.tables[party][0][0]: cuts} for party, cuts in CUTS.items()},
+        policies=policies(job),
+    )
     finished(await federation.train(job))
     assert_oracles_model(federation.states, expected)
     if protocol != "pivodl":

@@ -338,17 +338,15 @@ async def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
     for tree, account in zip(trees, accounts, strict=True):
         owners = {node: what[1] for node, what in tree.items() if what[0] == "split"}
         for party in PARTIES[1:]:
-            assert account["parties"][party]["sets"] == _known(owners, party)
+            # The nodes below splits of a party alone.
+            assert account["parties"][party]["sets"] == sum(
+                2 for node in owners if all(owners[node >> up] == party for up in range(node.bit_length()))
+            )
     assert sum(account["parties"][party]["sets"] for account in accounts for party in PARTIES[1:])
     for party in PARTIES[1:]:
         for split in _own_splits(federation.state(party) / "transcripts" / "before"):
             left, right = (rows_of(chunks, N).tolist() for chunks in (split.left, split.right))
             assert sorted([*left, *right]) == list(range(N))
-
-
-def _known(owners: dict[int, str], party: str) -> int:
-    """The nodes below splits of a party alone."""
-    return sum(2 for node in owners if all(owners[node >> up] == party for up in range(node.bit_length())))
 
 
 def _own_splits(folder: Path) -> list[transcript_pb2.OwnSplit]:

@@ -71,7 +71,7 @@ LIMITS = {
     "files that monotone costs": 17,  # its own file lies beside the criterion
     "files that partitions costs": 27,
     "files that base_model costs": 11,
-    "files that eval_table costs": 12,
+    "files that eval_table costs": 11,
     "files that party_dropout costs": 6,
     "files that early stopping costs": 10,
     "files that id_lmid costs": 11,

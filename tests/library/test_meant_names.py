@@ -28,14 +28,6 @@ def test_the_nearest_name(name: str, meant: str | None) -> None:
     assert did_you_mean(name, NAMES) == ("" if meant is None else f"; did you mean {meant!r}?")
 
 
-def _said(content: str, schema: type[Strict], folder: Path) -> str:
-    path = folder / "file.toml"
-    path.write_text(content)
-    with pytest.raises(ConfigError) as failure:
-        load(path, schema)
-    return str(failure.value)
-
-
 @pytest.mark.parametrize(
     ("content", "schema", "line"),
     [
@@ -71,7 +63,11 @@ def _said(content: str, schema: type[Strict], folder: Path) -> str:
 )
 def test_keys_of_files(content: str, schema: type[Strict], line: str, tmp_path: Path) -> None:
     """In the file itself, in its tables, in tables by name and in lists of tables."""
-    assert line in _said(content, schema, tmp_path)
+    path = tmp_path / "file.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as failure:
+        load(path, schema)
+    assert line in str(failure.value)
 
 
 #: Parameters of XGBoost that are no fields of the estimator: those of docs/parameter.rst of release 3.2.

@@ -208,14 +208,6 @@ def test_divisions_that_the_rules_do_not_make(name: str, tmp_path: Path, monkeyp
         assert stages > {0}
 
 
-def _parcels(federation: Observed) -> list[tuple[str, str, exchange_pb2.PeerMessage]]:
-    return [
-        (each.sender, each.to, each.message)
-        for each in federation.crossed
-        if isinstance(each.message, exchange_pb2.PeerMessage)
-    ]
-
-
 @pytest.mark.second_tier
 async def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
     """Killed in a tree and resumed: the nonces are the same, and no sums go to a second split party."""
@@ -233,7 +225,11 @@ async def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
     nonces: defaultdict[str, set[bytes]] = defaultdict(set)
     openers: defaultdict[tuple[int, int, str], set[str]] = defaultdict(set)
     attempts = set()
-    for sender, to, parcel in _parcels(federation):
+    for sender, to, parcel in [
+        (each.sender, each.to, each.message)
+        for each in federation.crossed
+        if isinstance(each.message, exchange_pb2.PeerMessage)
+    ]:
         if name_of(parcel) == "party_nonce":
             nonces[sender].add(content_of(parcel, "party_nonce").nonce)
         if name_of(parcel) == "forwarded_sums":

@@ -61,7 +61,10 @@ class Poisoned(Engine):
         returned: T = copied(result, made)
         np.testing.assert_equal(theirs, args)
         for array in (*given, *_arrays(result)):
-            _poison(array)
+            if array.flags.owndata:
+                array.flags.writeable = True
+            if array.flags.writeable:
+                array.fill(np.array(0x5A, dtype=np.uint8).astype(array.dtype))
         for array in made:
             array.flags.writeable = True
         return returned
@@ -71,13 +74,6 @@ def _arrays(value: Any) -> list[np.ndarray[Any, Any]]:
     if isinstance(value, np.ndarray):
         return [value]
     return [array for each in value for array in _arrays(each)] if isinstance(value, list | tuple) else []
-
-
-def _poison(array: np.ndarray[Any, Any]) -> None:
-    if array.flags.owndata:
-        array.flags.writeable = True
-    if array.flags.writeable:
-        array.fill(np.array(0x5A, dtype=np.uint8).astype(array.dtype))
 
 
 def test_the_engine_poisons() -> None:

@@ -204,12 +204,6 @@ def test_a_content_that_no_frame_has_cannot_be_declared() -> None:
         list(sent_by([MessageRow("leaf_sumz", to_label_holder)], Members(COORDINATOR, LABEL_HOLDER, (FEATURE,))))
 
 
-def _prepare(protocol: str, alignment: str) -> tuple[control_pb2.StepRequest, list[Sent]]:
-    request = with_word("prepare")
-    request.setup.prepare.spec.CopyFrom(spec(jobs_of(protocol).PARAMS, alignment=alignment))
-    return request, list(sent_in_training(request.setup.prepare.spec, COORDINATOR))
-
-
 def _open(protocol: str, alignment: str, **options: Any) -> tuple[control_pb2.StepRequest, list[Sent]]:
     request, away = control_pb2.StepRequest(job="job", attempt=1), options.pop("away", [])
     trains = next(name for name in TRAINING if protocol in training(name).predicts)
@@ -230,7 +224,10 @@ def _jobs() -> Iterator[tuple[str, tuple[control_pb2.StepRequest, list[Sent]]]]:
     """Openings by protocol and option, each with all that it has the parties send."""
     for alignment in ALIGNMENTS:
         for protocol in TRAINING:
-            yield f"{protocol}, {alignment}", _prepare(protocol, alignment)
+            request = with_word("prepare")
+            request.setup.prepare.spec.CopyFrom(spec(jobs_of(protocol).PARAMS, alignment=alignment))
+            sent = list(sent_in_training(request.setup.prepare.spec, COORDINATOR))
+            yield f"{protocol}, {alignment}", (request, sent)
         for protocol in PREDICTION:
             options: dict[str, dict[str, Any]] = {"": {}}
             has = prediction(protocol).capabilities

@@ -18,7 +18,7 @@ from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, Interrupted, Malformed
 from treetap.models.store import TREES
 from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.job_store import JobStore, Store
+from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.step_order import id_of
 from treetap.party.setup.steps import bin_features
 from treetap.trees.binning import BinnedTable
@@ -175,14 +175,6 @@ def test_damaged_progress_is_told(tmp_path: Path) -> None:
         job.lines(TREES).read()
 
 
-def _progress(root: Path) -> JobStore:
-    """A job that has begun, with a file of every kind."""
-    job = with_trees(root, 3)
-    job.bind("table")
-    job.save_arrays("scores", {"scores": np.arange(3.0), "trees": np.array(3)})
-    return job
-
-
 def _read_all(root: Path) -> object:
     """All that a resumed job reads."""
     job = Store(root).job("job")
@@ -200,7 +192,11 @@ def test_no_byte_of_progress_can_change_unnoticed(name: str, tmp_path: Path) -> 
 
     A last line without its end is the exception: a crash leaves such a one, and its tree is grown again.
     """
-    path = _progress(tmp_path).folder / name
+    # A job that has begun, with a file of every kind.
+    job = with_trees(tmp_path, 3)
+    job.bind("table")
+    job.save_arrays("scores", {"scores": np.arange(3.0), "trees": np.array(3)})
+    path = job.folder / name
     expected, whole = _read_all(tmp_path), path.read_bytes()
     told = 0
     for place in range(len(whole) - (name == TREES)):

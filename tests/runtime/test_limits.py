@@ -25,8 +25,8 @@ from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import Refused
 from treetap.models.store import TREES
+from treetap.party.approvals.job_checks import checks_of_training
 from treetap.party.config import PartyConfig
-from treetap.party.opening import checks_of_training
 from treetap.party.policy import Policy, merged
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of

@@ -27,7 +27,7 @@ from treetap.coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import Conflict, DataError, Interrupted, OutOfOrder, Unreachable
 from treetap.models import line_file
-from treetap.party.alignment.steps import PartnerRecords
+from treetap.party.alignment.partner_records import PartnerRecords
 from treetap.party.node import SESSION_S
 from treetap.party.prediction.steps import send_block
 from treetap.party.runtime import attempts

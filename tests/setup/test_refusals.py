@@ -39,12 +39,6 @@ def relabel(label: Callable[[int], Any]) -> Spoil:
     return lambda table: table.drop_columns("y").append_column("y", pa.array([label(i) for i in range(len(table))]))
 
 
-def _spoiled(party: str, table: str, spoil: Spoil) -> Tables:
-    tables = {name: (columns, dict(content)) for name, (columns, content) in HERE.tables.items()}
-    tables[party][1][table] = spoil(tables[party][1][table])
-    return tables
-
-
 def _assert_nothing_left(federation: Federation, *, models: int = 0) -> None:
     for state in federation.states.values():
         assert list((state / "jobs").iterdir()) == []
@@ -109,7 +103,9 @@ async def test_a_table_that_cannot_be_used_fails_the_job(case: str, tmp_path: Pa
     """The operator reads file, row and column, but no id, cell or label; no party keeps anything of the job."""
     party, spoil, message = TABLES[case]
 
-    federation = Federation(tmp_path, _spoiled(party, "train", spoil))
+    tables = {name: (columns, dict(content)) for name, (columns, content) in HERE.tables.items()}
+    tables[party][1]["train"] = spoil(tables[party][1]["train"])
+    federation = Federation(tmp_path, tables)
     status = await federation.train(JOB)
     assert (status.state, status.bad_input) == ("failed", True)
     assert re.search(message, status.error), status.error

@@ -48,14 +48,6 @@ SOON_S = 15.0
 GIVEN_UP_S = 200.0
 
 
-async def _messages(folder: Path) -> list[Message]:
-    """Every message of the smallest job when nothing disturbs it."""
-
-    running = federation(folder, TWO)
-    assert (await running.train(spec(TINY, parties=2))).state == "finished"
-    return running.log
-
-
 def _assert_whole(running: Federation, here: World, params: SplitnnParams) -> None:
     """The models are those of one graph, and nothing else is left."""
     network, _ = oracle(running.folder, here, params)
@@ -99,7 +91,10 @@ async def _killed_at(folder: Path, victim: str, number: int, *, served: bool, ba
 async def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     """At each message one process by turns: the resumed job finds the network of one graph, nothing is left behind."""
     turn, states = [HOLDER, B, COORDINATOR].index(victim), set()
-    for message in (await _messages(tmp_path / "faultless"))[turn::3]:
+    # Every message of the smallest job when nothing disturbs it.
+    faultless = federation(tmp_path / "faultless", TWO)
+    assert (await faultless.train(spec(TINY, parties=2))).state == "finished"
+    for message in faultless.log[turn::3]:
         served = message.number % 2 == 1 and victim in (message.sender, message.to)
         back_at_once = message.number % 4 < 2
         where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"

@@ -235,21 +235,17 @@ async def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.Mo
     assert rounds == {0, 1, 2}
 
 
-def _with_images(here: World) -> World:
-    """The world, in which the last party has images instead of columns."""
+async def test_images(tmp_path: Path) -> None:
+    """A party with images embeds them by its network."""
+    # The world, in which the last party has images instead of columns.
     rng = np.random.default_rng(9)
-    _, content = here.tables[C]
+    _, content = HERE.tables[C]
     cells = {}
     for name, table in content.items():
         pixels = rng.integers(0, 256, (len(table), 6, 6), dtype=np.uint8)
         images = pa.FixedShapeTensorArray.from_numpy_ndarray(pixels)
         cells[name] = pa.table({"id": table.column("id"), "image": images})
-    return replace(here, tables={**here.tables, C: (["image"], cells)})
-
-
-async def test_images(tmp_path: Path) -> None:
-    """A party with images embeds them by its network."""
-    here = _with_images(HERE)
+    here = replace(HERE, tables={**HERE.tables, C: (["image"], cells)})
     kind = Bottom("resnet", channels=(2,), blocks=(1,), width=3, norm="batch", pool="none")
     params = replace(PARAMS, bottom={**PARAMS.bottom, C: kind})
     running = federation(tmp_path, here)

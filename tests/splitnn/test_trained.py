@@ -52,11 +52,6 @@ def _table(columns: int, images: bool, seed: int, n: int = N) -> Table:
 TABLES = {HOLDER: _table(2, False, 1), B: _table(3, False, 2), C: _table(0, True, 3)}
 
 
-def _opened(manifest: dict[str, Any], weights: dict[str, Any], party: str) -> Any:
-    """The part of an opened model that the models need."""
-    return SimpleNamespace(manifest=json.loads(json.dumps(manifest)), weights=weights, party=party, name="model")
-
-
 def _trained(params: SplitnnParams, *, columns: bool = True) -> tuple[CentralNetwork, dict[str, Any]]:
     """A network that was trained in one graph, and by party what a prediction opens."""
     scalers = {name: InputScaler.fit(table, np.arange(N)) for name, table in TABLES.items()}
@@ -79,7 +74,10 @@ def _trained(params: SplitnnParams, *, columns: bool = True) -> tuple[CentralNet
             "top": asdict(params.top),
             "widths": {name: params.bottom_of(name).width for name in (C, B)},
         }
-        found[name] = _opened(manifest, weights, name)
+        # The part of an opened model that the models need.
+        found[name] = SimpleNamespace(
+            manifest=json.loads(json.dumps(manifest)), weights=weights, party=name, name="model"
+        )
     return network, found
 
 

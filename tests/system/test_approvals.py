@@ -38,15 +38,11 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
 @pytest.fixture(scope="module")
 def approver(federation: LocalFederation) -> Path:
     """The file of an approver whom the policy names."""
-    return _file(federation, ANN, Role.APPROVER)
-
-
-def _file(federation: LocalFederation, name: str, role: Role) -> Path:
-    folder = federation.folder / f"people-{name}-{role}"
-    files = issue(folder, name, role, ca_folder=federation.folder / "certs")
+    folder = federation.folder / f"people-{ANN}-{Role.APPROVER}"
+    files = issue(folder, ANN, Role.APPROVER, ca_folder=federation.folder / "certs")
     path = folder / "approver.toml"
     path.write_text(
-        f'name = "{name}"\nparty = "{federation.addresses[PARTY]}"\nparty_name = "{PARTY}"\n'
+        f'name = "{ANN}"\nparty = "{federation.addresses[PARTY]}"\nparty_name = "{PARTY}"\n'
         f'[tls]\nca = "{files.ca}"\ncertificate = "{files.certificate}"\nkey = "{files.key}"\n'
     )
     return path

@@ -275,22 +275,25 @@ def test_each_alert_fires_and_keeps_quiet(tmp_path: Path) -> None:
     alerts = source().alerts
     (tmp_path / "alerts.yml").write_text(rules(alerts), encoding="utf-8")
     cases = [case for alert in alerts for case in (_case(alert, fires=True), _case(alert, fires=False))]
-    _run([*cases, *_gaps(next(alert for alert in alerts if alert.name == "TreetapStepsFail"))], tmp_path)
-    with pytest.raises(AssertionError, match="FAILED"):
-        _run([{**_case(alerts[0], fires=True), "input_series": []}], tmp_path)
-
-
-def _gaps(alert: Alert) -> list[dict[str, Any]]:
-    """An alert of 15 minutes, 15 minutes after a gap of the scrapes: a counter as before, and a new process's."""
+    # An alert of 15 minutes, 15 minutes after a gap of the scrapes: a counter as before, and a new process's.
+    alert = next(alert for alert in alerts if alert.name == "TreetapStepsFail")
     (counter,) = (name for name in alert.fires if name.startswith("treetap"))
     up, start = 'up{instance="a:1"}', 'process_start_time_seconds{instance="a:1"}'
     unseen = {counter: "1x10 _x15 1x20", up: "1x10 _x15 1x20", start: "0x10 _x15 0x20"}
     restarted = {counter: "_x25 1x20", up: "1x10 0x15 1x20", start: "0x10 _x15 1560x20"}
     late = {"at": "35m", "quiet_at": "35m"}
-    return [
-        _case(alert.model_copy(update={"quiet": unseen, **late}), fires=False),
-        _case(alert.model_copy(update={"fires": restarted, **late}), fires=True),
-    ]
+    _run(
+        [
+            *cases,
+            *[
+                _case(alert.model_copy(update={"quiet": unseen, **late}), fires=False),
+                _case(alert.model_copy(update={"fires": restarted, **late}), fires=True),
+            ],
+        ],
+        tmp_path,
+    )
+    with pytest.raises(AssertionError, match="FAILED"):
+        _run([{**_case(alerts[0], fires=True), "input_series": []}], tmp_path)
 
 
 def _run(cases: list[dict[str, Any]], folder: Path) -> None:

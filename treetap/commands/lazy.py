@@ -39,23 +39,6 @@ class Row(NamedTuple):
     panel: str
 
 
-def wing_rows() -> dict[str, Row | str]:
-    """Command → its row; of one in a wing that was left out, the wing's name. A point in a name stands for a space."""
-    # A clone may hold metadata of an earlier build beside those of the installation.
-    points = [point for part in metadata.distributions(name="treetap") for point in part.entry_points]
-    groups = {f"treetap.{wing}" for wing in WINGS}
-    rows: dict[str, Row | str] = {}
-    for point in (point for point in points if point.group in groups):
-        wing = point.group.removeprefix("treetap.")
-        try:
-            rows[point.name.replace(".", " ")] = point.load()
-        except ModuleNotFoundError as missing:
-            if missing.name != f"treetap.{wing}":
-                raise
-            rows[point.name.replace(".", " ")] = wing
-    return rows
-
-
 class LazyGroup(TyperGroup):
     """The commands in `ROWS` and those of the wings, by panel.
 
@@ -81,7 +64,20 @@ class LazyGroup(TyperGroup):
         if self._whole:
             return
         self._whole = True
-        for name, row in wing_rows().items():
+        # Command → its row; of one in a wing that was left out, the wing's name. A point in a name stands for a space.
+        # A clone may hold metadata of an earlier build beside those of the installation.
+        points = [point for part in metadata.distributions(name="treetap") for point in part.entry_points]
+        groups = {f"treetap.{wing}" for wing in WINGS}
+        rows: dict[str, Row | str] = {}
+        for point in (point for point in points if point.group in groups):
+            wing = point.group.removeprefix("treetap.")
+            try:
+                rows[point.name.replace(".", " ")] = point.load()
+            except ModuleNotFoundError as missing:
+                if missing.name != f"treetap.{wing}":
+                    raise
+                rows[point.name.replace(".", " ")] = wing
+        for name, row in rows.items():
             if isinstance(row, str):
                 self.left_out[name] = row
             else:

@@ -351,26 +351,22 @@ def show(name: str, svg: Path | None, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(one) for one in described], indent=1), flush=True)
     else:
+        from treetap import terminal
+
         for one in described:
-            _print(one)
-
-
-def _print(one: Shown) -> None:
-    from treetap import terminal
-
-    terminal.out.print(f"{one.protocol}: {one.does}")
-    steps = ((step.step, step.actor, "; ".join(step.may_follow) or "nothing") for step in one.steps)
-    terminal.print_table(("step", "of", "may follow"), steps)
-    messages = terminal.table("message", "in step", "from and to", "how often", "at most", "classes")
-    for message in one.messages:
-        classes = [*message.classes, *(f"{name} perhaps" for name in message.perhaps)]
-        called = f"{message.message} ({message.only})" if message.only else message.message
-        messages.add_row(
-            called,
-            ", ".join((message.step, *message.also)) or "each",
-            message.route,
-            message.often,
-            message.at_most,
-            ", ".join(classes),
-        )
-    terminal.out.print(messages)
+            terminal.out.print(f"{one.protocol}: {one.does}")
+            steps = ((step.step, step.actor, "; ".join(step.may_follow) or "nothing") for step in one.steps)
+            terminal.print_table(("step", "of", "may follow"), steps)
+            messages = terminal.table("message", "in step", "from and to", "how often", "at most", "classes")
+            for message in one.messages:
+                classes = [*message.classes, *(f"{name} perhaps" for name in message.perhaps)]
+                called = f"{message.message} ({message.only})" if message.only else message.message
+                messages.add_row(
+                    called,
+                    ", ".join((message.step, *message.also)) or "each",
+                    message.route,
+                    message.often,
+                    message.at_most,
+                    ", ".join(classes),
+                )
+            terminal.out.print(messages)

@@ -400,7 +400,16 @@ def _compare(form: Own) -> None:
     kernels = Histograms.__new__(Histograms)
     kernels._bind(form)
     try:
-        same = _same(kernels)
+        # True if products with an indicator and with a secret, fresh ones, are those of integers.
+        seed = system.token_bytes(SEED_BYTES)
+        limbs = kernels.limbs(seed, 0, 1)
+        public, codes = kernels.transformed(limbs), np.asarray(limbs[:, :, 0] % 2, dtype=np.uint8)
+        sums = np.zeros((2, 2, DEGREE), dtype=np.uint64)
+        kernels.cells(public, Binned(codes, (2,)), 0, range(2), sums)
+        secrets = kernels.secrets(seed, 1)
+        words, _ = kernels.encrypt(public, 0, secrets, seed, Moduli(38, (0,)), DEGREE)
+        zeros = kernels.unpack(words.reshape(-1), 1)[:, 0].T
+        same = exact(limbs[0], codes[0, ::-1], sums[1], secrets.small[0], zeros)
     except FloatingPointError:
         same = False
     if not same:
@@ -408,19 +417,6 @@ def _compare(form: Own) -> None:
             f"the kernels for encrypted histograms (form {form}) give other products than integers: {library.built()}; "
             "install treetap again with another compiler"
         )
-
-
-def _same(kernels: Histograms) -> bool:
-    """True if products with an indicator and with a secret, fresh ones, are those of integers."""
-    seed = system.token_bytes(SEED_BYTES)
-    limbs = kernels.limbs(seed, 0, 1)
-    public, codes = kernels.transformed(limbs), np.asarray(limbs[:, :, 0] % 2, dtype=np.uint8)
-    sums = np.zeros((2, 2, DEGREE), dtype=np.uint64)
-    kernels.cells(public, Binned(codes, (2,)), 0, range(2), sums)
-    secrets = kernels.secrets(seed, 1)
-    words, _ = kernels.encrypt(public, 0, secrets, seed, Moduli(38, (0,)), DEGREE)
-    zeros = kernels.unpack(words.reshape(-1), 1)[:, 0].T
-    return exact(limbs[0], codes[0, ::-1], sums[1], secrets.small[0], zeros)
 
 
 def _column(codes: Bytes) -> ctypes.c_void_p:

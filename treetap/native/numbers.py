@@ -129,20 +129,17 @@ class Modulus:
         self.limbs = limbs
         self.r = 1 << (bits * limbs)
         self.n = self.constant(modulus)
-        self._block = self._constants(modulus)
-        self._one = self.constant(self.r % modulus)
-        lanes = self.words.lanes
-        self._unit = max(lanes, UNIT_WORDS // (limbs * limbs) // lanes * lanes)
-
-    def _constants(self, modulus: int) -> Batch:
-        """What the kernels need of N, made once: see `modulus` in multiply.h."""
+        # What the kernels need of N, made once: see `modulus` in multiply.h.
         block = 1 << (self.words.bits * self.words.rows)
         inverse = -pow(modulus, -1, block) % block
         multiple = (inverse * modulus + 1) // block
         given = (self.limbs, self.n, self.constant(multiple), self.words.split(inverse, self.words.rows))
         made = np.zeros(self._kernel("modulus", None, *given, checked=False) // 8, dtype=np.uint64)
         self._kernel("modulus", made, *given)
-        return made
+        self._block = made
+        self._one = self.constant(self.r % modulus)
+        lanes = self.words.lanes
+        self._unit = max(lanes, UNIT_WORDS // (limbs * limbs) // lanes * lanes)
 
     def constant(self, number: int) -> Batch:
         """The words of a number below R, shape (limbs,)."""

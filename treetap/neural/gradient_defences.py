@@ -111,7 +111,10 @@ def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *pat
     if defence.kind == "noise":
         changed = flat + _noise(defence, flat, draws, *path)
     elif defence.kind == "compression":
-        changed = _compressed(flat, defence.share)
+        # The numbers (n,), of which the smallest `share` by size are 0.
+        dropped = min(flat.numel(), round(defence.share * flat.numel()))
+        changed = flat.clone()
+        changed[torch.argsort(flat.abs(), stable=True)[:dropped]] = 0.0
     elif defence.kind == "ppdl":
         changed = _selected(defence, flat, draws, *path)
     else:
@@ -142,11 +145,3 @@ def _selected(defence: GradientDefence, flat: torch.Tensor, draws: Draws, *path:
     sent = torch.zeros_like(flat)
     sent[chosen] = (flat + _noise(defence, flat, draws, *path, "sent"))[chosen]
     return sent
-
-
-def _compressed(flat: torch.Tensor, share: float) -> torch.Tensor:
-    """The numbers (n,), of which the smallest `share` by size are 0."""
-    dropped = min(flat.numel(), round(share * flat.numel()))
-    kept = flat.clone()
-    kept[torch.argsort(flat.abs(), stable=True)[:dropped]] = 0.0
-    return kept

@@ -56,54 +56,46 @@ class GradientDescent:
         gradients = {name: weight.grad for name, weight in self._weights.items() if weight.grad is not None}
         weights = {name: self._weights[name] for name in gradients}
         if self._momentum is None:
-            self._adam(weights, list(gradients.values()), rate)
+            for name, weight in weights.items():
+                if name not in self.kept:
+                    means = {key: torch.zeros_like(weight) for key in ("exp_avg", "exp_avg_sq")}
+                    self.kept[name] = {"step": torch.tensor(0.0), **means}
+            adam(
+                list(weights.values()),
+                list(gradients.values()),
+                [self.kept[name]["exp_avg"] for name in weights],
+                [self.kept[name]["exp_avg_sq"] for name in weights],
+                [],
+                [self.kept[name]["step"] for name in weights],
+                foreach=False,
+                fused=self._fused,
+                amsgrad=False,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                lr=rate,
+                weight_decay=self._weight_decay,
+                eps=EPSILON,
+                maximize=False,
+            )
         else:
-            self._sgd(weights, list(gradients.values()), self._momentum, rate)
-
-    def _adam(self, weights: Mapping[str, torch.Tensor], gradients: list[torch.Tensor], rate: float) -> None:
-        for name, weight in weights.items():
-            if name not in self.kept:
-                means = {key: torch.zeros_like(weight) for key in ("exp_avg", "exp_avg_sq")}
-                self.kept[name] = {"step": torch.tensor(0.0), **means}
-        adam(
-            list(weights.values()),
-            gradients,
-            [self.kept[name]["exp_avg"] for name in weights],
-            [self.kept[name]["exp_avg_sq"] for name in weights],
-            [],
-            [self.kept[name]["step"] for name in weights],
-            foreach=False,
-            fused=self._fused,
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=rate,
-            weight_decay=self._weight_decay,
-            eps=EPSILON,
-            maximize=False,
-        )
-
-    def _sgd(
-        self, weights: Mapping[str, torch.Tensor], gradients: list[torch.Tensor], momentum: float, rate: float
-    ) -> None:
-        momenta = [self.kept.get(name, {}).get("momentum_buffer") for name in weights]
-        sgd(
-            list(weights.values()),
-            gradients,
-            momenta,
-            foreach=False,
-            weight_decay=self._weight_decay,
-            momentum=momentum,
-            lr=rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-        self.kept |= {
-            name: {"momentum_buffer": momentum}
-            for name, momentum in zip(weights, momenta, strict=True)
-            if momentum is not None
-        }
+            momenta = [self.kept.get(name, {}).get("momentum_buffer") for name in weights]
+            sgd(
+                list(weights.values()),
+                list(gradients.values()),
+                momenta,
+                foreach=False,
+                weight_decay=self._weight_decay,
+                momentum=self._momentum,
+                lr=rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+            self.kept |= {
+                name: {"momentum_buffer": buffer}
+                for name, buffer in zip(weights, momenta, strict=True)
+                if buffer is not None
+            }
 
 
 class Optimiser(GradientDescent):

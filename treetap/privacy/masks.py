@@ -136,7 +136,16 @@ class PairwiseMasks:
         """
         parties = sorted(set(present))
         assert self._own in parties, "a party masks only for a sum that it is in"
-        self._claim(values, purpose, round, parties)
+        # `Conflict` unless the masks of this purpose and round are fresh, or were used for just this.
+        if round < self._closed.get(purpose, 0):
+            raise Conflict(f"shares for {purpose} of round {round} are over: no second one is made")
+        content = np.ascontiguousarray(values, dtype="<u8").tobytes()
+        digest = hashlib.sha256(_joined(*(party.encode() for party in parties), content)).digest()
+        if self._used.setdefault((purpose, round), digest) != digest:
+            raise Conflict(
+                f"a share for {purpose} of round {round} was made from other values or for other parties; "
+                "a mask is used once"
+            )
         share = np.array(values, dtype=np.uint64)
         for other in parties:
             if other != self._own:
@@ -149,18 +158,6 @@ class PairwiseMasks:
         self._closed[purpose] = max(round, self._closed.get(purpose, 0))
         for used in [used for used in self._used if used[0] == purpose and used[1] < round]:
             del self._used[used]
-
-    def _claim(self, values: Ring, purpose: str, round: int, parties: Sequence[str]) -> None:
-        """`Conflict` unless the masks of this purpose and round are fresh, or were used for just this."""
-        if round < self._closed.get(purpose, 0):
-            raise Conflict(f"shares for {purpose} of round {round} are over: no second one is made")
-        content = np.ascontiguousarray(values, dtype="<u8").tobytes()
-        digest = hashlib.sha256(_joined(*(party.encode() for party in parties), content)).digest()
-        if self._used.setdefault((purpose, round), digest) != digest:
-            raise Conflict(
-                f"a share for {purpose} of round {round} was made from other values or for other parties; "
-                "a mask is used once"
-            )
 
     def _stream(self, other: str, count: int, purpose: str, round: int, parties: Sequence[str]) -> Ring:
         """The `count` elements that this party and another share in a sum."""

@@ -234,6 +234,11 @@ def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
     return key_faults(key.scheme, spec.key_bits, spec.obfuscation) + faults
 
 
+def tables_of(spec: setup_pb2.JobSpec) -> tuple[str, str]:
+    """The names of the tables that each party uses, the training's first; the second is empty without an eval table."""
+    return spec.table, spec.eval_table
+
+
 def parties_of(spec: setup_pb2.JobSpec) -> list[str]:
     """The parties of a job, the aggregator first; a dealer is none."""
     return [spec.aggregator, *spec.feature_parties]

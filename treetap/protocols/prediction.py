@@ -77,7 +77,18 @@ def present(opening: prediction_pb2.OpenModel) -> list[str]:
 def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
     name = prediction_name(opening)
-    faults = options_of(opening).faults() + _away_faults(opening) + _explain_faults(opening)
+    faults = options_of(opening).faults() + _away_faults(opening)
+    if opening.explain_limit and not opening.explain:
+        faults.append(
+            f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
+        )
+    if opening.reasons and not opening.serve:
+        faults.append("reasons: are given to clients of a served model; serve it, or leave them out")
+    if opening.attributions and len(opening.feature_parties) > messages.MOST_ATTRIBUTING:
+        faults.append(
+            f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
+            f"leaf; at most {messages.MOST_ATTRIBUTING}"
+        )
     faults += map(str, broken(PREDICTIONS, features_of(opening), name, prediction(name).features))
     if opening.format and opening.format not in FORMATS:
         meant = did_you_mean(opening.format, FORMATS)
@@ -164,20 +175,4 @@ def _away_faults(opening: prediction_pb2.OpenModel) -> list[str]:
     if opening.away and policy != "degrade":
         faults.append(f"away: {', '.join(opening.away)} cannot be left out of a prediction that does not degrade")
     faults += [f"away: {name!r} is not a feature party" for name in opening.away if name not in opening.feature_parties]
-    return faults
-
-
-def _explain_faults(opening: prediction_pb2.OpenModel) -> list[str]:
-    faults = []
-    if opening.explain_limit and not opening.explain:
-        faults.append(
-            f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
-        )
-    if opening.reasons and not opening.serve:
-        faults.append("reasons: are given to clients of a served model; serve it, or leave them out")
-    if opening.attributions and len(opening.feature_parties) > messages.MOST_ATTRIBUTING:
-        faults.append(
-            f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
-            f"leaf; at most {messages.MOST_ATTRIBUTING}"
-        )
     return faults

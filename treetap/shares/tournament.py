@@ -16,7 +16,7 @@ from treetap.arrays import Array, Ints, Words
 from treetap.errors import Disputed
 from treetap.native.rings import add, mac, minors, sub
 from treetap.shares.products import small
-from treetap.shares.shuffle import Masked, deal_open_masked, deal_shuffle, open_masked, shuffle, take
+from treetap.shares.shuffle import deal_open_masked, deal_shuffle, open_masked, shuffle, take
 from treetap.shares.signs import (
     CONJUNCTION_WORDS,
     OUTCOME_WORDS,
@@ -77,7 +77,10 @@ def contest(
         tests = [sign(side, one, bits) for one, bits in zip(tested, _tested(len(tested), widths), strict=True)]
     for size in plan(n):
         m, (i, j) = at.shape[1], pairs(at.shape[1], size)
-        z = mac(sub(numbers.take(i, 1), numbers.take(j, 1)), _cross(side, masked, i, j), times)
+        # Shares (nodes, pairs, w) of Num_j·Den_i - Num_i·Den_j, without a message.
+        (num, den), (p, q) = masked
+        out = minors(side.share(len(num), len(i), num.shape[2]).copy(), num, q if side.first else add(den, q), i, j)
+        z = mac(sub(numbers.take(i, 1), numbers.take(j, 1)), minors(out, p, den, i, j), times)
         wins, *light = yield from together(sign(side, z, widths.cross), *tests)
         if tests:
             passed = np.stack(light) ^ np.uint64(0 if side.first else _ONES)
@@ -131,13 +134,6 @@ def contest_words(tests: int, nodes: int, n: int, widths: Widths) -> tuple[int, 
 def _tested(tests: int, widths: Widths) -> list[int]:
     """Bits of what the tests take the signs of."""
     return [widths.denominator, widths.count + 1, widths.count + 1][:tests]
-
-
-def _cross(side: Side, masked: Masked, i: Ints, j: Ints) -> Words:
-    """Shares (nodes, pairs, w) of Num_j·Den_i - Num_i·Den_j, without a message."""
-    (num, den), (p, q) = masked
-    out = minors(side.share(len(num), len(i), num.shape[2]).copy(), num, q if side.first else add(den, q), i, j)
-    return minors(out, p, den, i, j)
 
 
 # ---- groups

@@ -207,7 +207,13 @@ class _Grower:
             chosen = self._winners(level)
             children = [child for node in chosen for child in (2 * node, 2 * node + 1)]
             for node, (place, best) in chosen.items():
-                self._divide(node, place, best)
+                # Enter a split, by the lowest of the tied candidates, and pass the records to the children.
+                name, bins = self._bins[place]
+                candidate = bins.candidates.at(min(best.places))
+                self.splits[node] = SourceSplit(name, candidate, bins.cut(node, candidate), best.gain)
+                rows = self.rows.pop(node)
+                left = goes_left(bins, node, rows, candidate)
+                self.rows[2 * node], self.rows[2 * node + 1] = rows[left], rows[~left]
             # Who may open sums at the next level depends on the leaves known by then: those of this level end first.
             for node in [node for node in level if node not in chosen]:
                 self._end(node)
@@ -264,15 +270,6 @@ class _Grower:
     def _total(self, node: int) -> Ints:
         total: Ints = self._values[self.rows[node]].sum(axis=0)
         return total
-
-    def _divide(self, node: int, place: int, best: Best) -> None:
-        """Enter a split, by the lowest of the tied candidates, and pass the records to the children."""
-        name, bins = self._bins[place]
-        candidate = bins.candidates.at(min(best.places))
-        self.splits[node] = SourceSplit(name, candidate, bins.cut(node, candidate), best.gain)
-        rows = self.rows.pop(node)
-        left = goes_left(bins, node, rows, candidate)
-        self.rows[2 * node], self.rows[2 * node + 1] = rows[left], rows[~left]
 
     def _end(self, node: int) -> None:
         self.leaves[node] = self._total(node)[: self._slots]

@@ -253,7 +253,20 @@ class AttributionEntries:
         self._terms = [list(self._terms_of(tree, numbers, fixed)) for tree in self._trees]
         self.constant = np.array([entry for entry in sorted(fixed) if fixed[entry]], dtype=np.int64)
         self.varying = np.array([entry for entry in sorted(fixed) if not fixed[entry]], dtype=np.int64)
-        self._measure()
+        # Fraction bits and tolerance, from the leaf weights and the number of entries.
+        added, size, score = (np.zeros(self._outputs) for _ in range(3))
+        for tree, terms in zip(self._trees, self._terms, strict=True):
+            columns, weights = list(tree.outputs), np.abs([leaf.weights for leaf in tree.leaves])
+            added[columns] += len({0} | {term.entries[0] for term in terms})
+            # Of one leaf the numbers of all F add up, in size, to twice its weight at most: |o−z| ≤ 1, else |1| + |−z|.
+            size[columns] += 2 * weights.sum(axis=0)
+            score[columns] += weights.max(axis=0)
+        divisor = self._ensemble.divisor
+        rounded = max(1.0, float(added.max(initial=0.0)) / divisor)
+        self.fraction_bits = binary_places(
+            float(score.max(initial=0.0)) / divisor, rounded, float(size.max(initial=0.0))
+        )
+        self.tolerance: Floats = len(self.players) * np.ldexp(added, -self.fraction_bits - 1) / divisor
 
     def hops(self) -> list[list[AttributedHop]]:
         """The plan for each member of the chain."""
@@ -315,22 +328,6 @@ class AttributionEntries:
                     entries.append(numbered.setdefault((tree.index, branches), len(numbered) + 1) if branches else 0)
                 fixed[entries[0]] = fixed.get(entries[0], True) and self._party not in owners
                 yield _Term(place, tuple(sorted(group)), tuple(entries))
-
-    def _measure(self) -> None:
-        """Fraction bits and tolerance, from the leaf weights and the number of entries."""
-        added, size, score = (np.zeros(self._outputs) for _ in range(3))
-        for tree, terms in zip(self._trees, self._terms, strict=True):
-            columns, weights = list(tree.outputs), np.abs([leaf.weights for leaf in tree.leaves])
-            added[columns] += len({0} | {term.entries[0] for term in terms})
-            # Of one leaf the numbers of all F add up, in size, to twice its weight at most: |o−z| ≤ 1, else |1| + |−z|.
-            size[columns] += 2 * weights.sum(axis=0)
-            score[columns] += weights.max(axis=0)
-        divisor = self._ensemble.divisor
-        rounded = max(1.0, float(added.max(initial=0.0)) / divisor)
-        self.fraction_bits = binary_places(
-            float(score.max(initial=0.0)) / divisor, rounded, float(size.max(initial=0.0))
-        )
-        self.tolerance: Floats = len(self.players) * np.ldexp(added, -self.fraction_bits - 1) / divisor
 
     def _hop(self, tree: Tree, terms: Sequence[_Term], hop: int) -> AttributedHop:
         leaves: dict[int, int] = {}

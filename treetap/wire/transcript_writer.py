@@ -105,7 +105,13 @@ class TranscriptWriter:
             plain, frame = self._numbered(record)
             end = self._file.tell()
             if self._torn or (len(HEADER) < end and end + len(frame) > self._rotate_bytes):
-                self._rotate()
+                # Sign the full file, bring it to disk, and only then begin the next: after a power loss it lacks no
+                # record.
+                self._sign()
+                with cannot("write the transcript", self._file.name, Interrupted):
+                    os.fsync(self._file.fileno())
+                full, self._file, self._torn = self._file, self._next_file(), False
+                full.close()
                 plain, frame = self._numbered(record)  # it follows the head now
             self._write(plain, frame)
             self._job, self._signed = job, False
@@ -175,14 +181,6 @@ class TranscriptWriter:
                 self._torn = True  # the next record begins a new file
             raise Interrupted(f"{self._file.name}: cannot write the transcript: {error.strerror}") from error
         self._sequence, self._previous = self._sequence + 1, hashlib.sha256(plain).digest()
-
-    def _rotate(self) -> None:
-        """Sign the full file, bring it to disk, and only then begin the next: after a power loss it lacks no record."""
-        self._sign()
-        with cannot("write the transcript", self._file.name, Interrupted):
-            os.fsync(self._file.fileno())
-        full, self._file, self._torn = self._file, self._next_file(), False
-        full.close()
 
     def _next_file(self) -> BinaryIO:
         path = self.folder / f"{self._number + 1:06}.tap"

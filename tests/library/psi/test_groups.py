@@ -52,10 +52,6 @@ def _hashes(count: int) -> bytes:
     return SodiumGroup().hash_points(b"".join(uniform_bytes(bytes([number])) for number in range(count)))
 
 
-def _split(block: bytes) -> list[bytes]:
-    return [block[at : at + POINT_BYTES] for at in range(0, len(block), POINT_BYTES)]
-
-
 def _verdicts(group: Group, points: list[bytes]) -> list[bool]:
     """For each point by itself, then within one block: up to the first invalid one all are valid."""
     alone = [group.leading_valid(point) == 1 for point in points]
@@ -180,7 +176,8 @@ def test_blinded_points_have_one_form_whatever_the_id(backend: str) -> None:
     bits of the id that no exponent hides.
     """
     ids = [f"id {number}" for number in range(40)]
-    for point in _split(lists.blind(Exponent.draw().for_kernel(), *Ids.of(ids).packed())):
+    block = lists.blind(Exponent.draw().for_kernel(), *Ids.of(ids).packed())
+    for point in [block[at : at + POINT_BYTES] for at in range(0, len(block), POINT_BYTES)]:
         u = int.from_bytes(point, "little")
         assert is_member(point)
         assert is_square(u)

@@ -320,19 +320,6 @@ def drawn(seed: int) -> Content:
     """A content by a seed: 4 to 12 records, 1 to 4 features of any kind, blanks and sentinels among them."""
     draw = _Draw(seed)
     rows, sentinel = draw.randint(4, 12), draw.choice((None, *SENTINELS))
-    columns = {"id": _ids(draw, rows)}
-    for number in range(draw.randint(1, 4)):
-        columns[f"f{number}"] = _column(draw, rows, sentinel)
-    if draw.random() < 0.3:
-        columns["t"] = _decimals(draw, rows, 0.0, None)
-        if draw.random() < 0.5:
-            cells = [Decimal(draw.randrange(999)) / 100 for _ in range(rows)]
-            columns["w"] = Column(cells, pa.decimal128(5, 2))
-    others = draw.choice((None, None, "ordinal", "one-hot", "categorical", "days"))
-    return Content(columns, None if sentinel is None else float(sentinel), others)
-
-
-def _ids(draw: _Draw, rows: int) -> Column:
     numbers = draw.sample(range(-50, 10**6), rows)
     cell, kind = draw.choice(
         [
@@ -343,7 +330,16 @@ def _ids(draw: _Draw, rows: int) -> Column:
             (lambda _: uuid.UUID(int=draw.getrandbits(128)), pa.uuid()),
         ]
     )
-    return Column([cell(number) for number in numbers], kind)
+    columns = {"id": Column([cell(number) for number in numbers], kind)}
+    for number in range(draw.randint(1, 4)):
+        columns[f"f{number}"] = _column(draw, rows, sentinel)
+    if draw.random() < 0.3:
+        columns["t"] = _decimals(draw, rows, 0.0, None)
+        if draw.random() < 0.5:
+            cells = [Decimal(draw.randrange(999)) / 100 for _ in range(rows)]
+            columns["w"] = Column(cells, pa.decimal128(5, 2))
+    others = draw.choice((None, None, "ordinal", "one-hot", "categorical", "days"))
+    return Content(columns, None if sentinel is None else float(sentinel), others)
 
 
 def _blanked(draw: _Draw, cells: Cells, sentinel: Any, share: float) -> Cells:

@@ -67,33 +67,29 @@ def random_tree(rng: np.random.Generator, total: int, depth: int) -> dict[int, R
     return nodes
 
 
-def random_table(rng: np.random.Generator, total: int) -> BinnedTable:
-    """A column of numbers, one with missing values, categories one against the rest, and categories to partition."""
-    codes = np.stack(
-        [
-            rng.integers(0, 5, total),
-            np.where(rng.random(total) < 0.2, 4, rng.integers(0, 4, total)),
-            np.where(rng.random(total) < 0.2, 3, rng.integers(0, 3, total)),
-            rng.integers(0, 4, total),
-        ],
-        axis=1,
-    ).astype(np.uint8)
-    features = [
-        FeatureBins(np.arange(4.0), False),
-        FeatureBins(np.arange(3.0), True),
-        FeatureBins(np.zeros(0), True, 3, Kind.ONE_HOT),
-        FeatureBins(np.zeros(0), False, 4, Kind.PARTITIONS),
-    ]
-    return BinnedTable(codes, features)
-
-
 @pytest.mark.parametrize("least", [2, 3])
 def test_no_combination_of_a_columns_sums_is_over_few_records(least: int) -> None:
     """Random trees and columns, all kinds: sums of nodes, siblings, parents, differences of any of them, all tried."""
     rng, kept, unmerged = np.random.default_rng(least), 0, 0
     for _ in range(12):
         total = 16
-        table, nodes = random_table(rng, total), random_tree(rng, total, 2)
+        # A column of numbers, one with missing values, categories one against the rest, and categories to partition.
+        codes = np.stack(
+            [
+                rng.integers(0, 5, total),
+                np.where(rng.random(total) < 0.2, 4, rng.integers(0, 4, total)),
+                np.where(rng.random(total) < 0.2, 3, rng.integers(0, 3, total)),
+                rng.integers(0, 4, total),
+            ],
+            axis=1,
+        ).astype(np.uint8)
+        features = [
+            FeatureBins(np.arange(4.0), False),
+            FeatureBins(np.arange(3.0), True),
+            FeatureBins(np.zeros(0), True, 3, Kind.ONE_HOT),
+            FeatureBins(np.zeros(0), False, 4, Kind.PARTITIONS),
+        ]
+        table, nodes = BinnedTable(codes, features), random_tree(rng, total, 2)
         bins = MergedBins(table, np.arange(4), least)
         for sets in sums_sent(bins, nodes, total):
             kept += len(sets)

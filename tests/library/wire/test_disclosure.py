@@ -79,10 +79,6 @@ def _classes(*messages: Descriptor) -> dict[str, list[str]]:
     return found
 
 
-def _messages(service: ServiceDescriptor) -> list[Descriptor]:
-    return [kind for method in service.methods for kind in (method.input_type, method.output_type)]
-
-
 def test_every_field_of_every_message_carries_a_class() -> None:
     """All .proto files have their generated module, and none of their fields is without a class."""
     files = _files()
@@ -107,7 +103,7 @@ def test_control_messages_carry_plain_classes_only(service: ServiceDescriptor) -
 
     But for the count of a preview, which is what its operator asks for.
     """
-    classes = _classes(*_messages(service))
+    classes = _classes(*[kind for method in service.methods for kind in (method.input_type, method.output_type)])
     counts = {f"treetap.wire.v2.CommonCount.{name}" for name in ("records", "fewer_than")}
     assert set(classes.pop("OVERLAP")) == counts
     assert {name: fields for name, fields in classes.items() if name not in OPEN} == {}

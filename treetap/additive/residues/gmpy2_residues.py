@@ -104,17 +104,14 @@ class Gmpy2Residues:
 
     def powers(self, base: Batch, program: Powers, values: Batch, places: Places) -> Batch:
         if not places.shape[1]:
-            return self._powers_alone(base, program)
+            # GMP's own power, which is faster than a program of products.
+            exponent = sum(mpz(-1 - 2 * operand) << position for position, operand in program.factors)
+            powers = []
+            for number in base:
+                powers.append(gmpy2.powmod(number, exponent, self.modulus))
+                finish_unit()
+            return _array(powers)
         return _array([self._power(number, program, values[row]) for number, row in zip(base, places, strict=True)])
-
-    def _powers_alone(self, base: Batch, program: Powers) -> Batch:
-        """GMP's own power, which is faster than a program of products."""
-        exponent = sum(mpz(-1 - 2 * operand) << position for position, operand in program.factors)
-        powers = []
-        for number in base:
-            powers.append(gmpy2.powmod(number, exponent, self.modulus))
-            finish_unit()
-        return _array(powers)
 
     def _power(self, base: mpz, program: Powers, values: Batch) -> mpz:
         modulus = self.modulus

@@ -272,21 +272,18 @@ class _Rows:
     def of(self, cells: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], int]:
         """The row of each cell of a block; new cells take rows from `count` on. Also the number of rows then."""
         if self._table is None:
-            return self._sorted(cells, count)
+            distinct, number = np.unique(cells, return_inverse=True)
+            fresh = np.setdiff1d(distinct, self._cells, assume_unique=True)
+            at = np.searchsorted(self._cells, fresh)
+            self._cells = np.insert(self._cells, at, fresh)
+            self._places = np.insert(self._places, at, np.arange(count, count + len(fresh)))
+            return self._places[np.searchsorted(self._cells, distinct)][number], count + len(fresh)
         rows = self._table[cells]
         if (rows < 0).any():
             new = np.unique(cells[rows < 0])
             self._table[new] = np.arange(count, count + len(new))
             rows, count = self._table[cells], count + len(new)
         return rows, count
-
-    def _sorted(self, cells: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], int]:
-        distinct, number = np.unique(cells, return_inverse=True)
-        new = np.setdiff1d(distinct, self._cells, assume_unique=True)
-        at = np.searchsorted(self._cells, new)
-        self._cells = np.insert(self._cells, at, new)
-        self._places = np.insert(self._places, at, np.arange(count, count + len(new)))
-        return self._places[np.searchsorted(self._cells, distinct)][number], count + len(new)
 
     @property
     def all(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -83,21 +82,17 @@ def read_issued(folder: Path) -> list[Issued]:
     certificates = []
     for number, line in enumerate(lines, start=1):
         try:
-            certificates.append(_of_plain(parse_json(line)))
+            row = parse_json(line)
+            serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
+            texts = [row[field] for field in ("name", "role", "sha256")]
+            texts_only = isinstance(hosts, list) and all(isinstance(text, str) for text in [*texts, *hosts])
+            if not texts_only or not 0 < serial < 2**159 or until.tzinfo is None:
+                raise ValueError
+            name, role, sha256 = texts
+            certificates.append(Issued(serial, name, role, tuple(hosts), until, sha256))
         except (ValueError, TypeError, KeyError):
             raise ConfigError(f"{path}: line {number} is damaged; restore the file, or remove the line") from None
     return certificates
-
-
-def _of_plain(row: dict[str, Any]) -> Issued:
-    """A line. Raises ValueError, TypeError or KeyError for anything else."""
-    serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
-    texts = [row[field] for field in ("name", "role", "sha256")]
-    texts_only = isinstance(hosts, list) and all(isinstance(text, str) for text in [*texts, *hosts])
-    if not texts_only or not 0 < serial < 2**159 or until.tzinfo is None:
-        raise ValueError
-    name, role, sha256 = texts
-    return Issued(serial, name, role, tuple(hosts), until, sha256)
 
 
 def create_authority(folder: Path, common_name: str = "treetap CA", days: int = 3650) -> None:
@@ -157,7 +152,25 @@ def sign(
     the certificate would.
     """
     alternatives = [x509.DNSName(process.dns), *general_names(hosts)]
-    _refuse_names_of_processes(ca_folder, process, hosts)
+    # A name that has another role, and a host that is called as a process is, are refused: where bare names are
+    # compared, in a file's lists or by other TLS clients, one certificate would be two.
+    known = read_issued(ca_folder)
+    if others := [other for other in known if other.name == process.name and other.role != process.role]:
+        raise ConfigError(
+            f"name {process.name!r}: {ca_folder / ISSUED} has a certificate of {others[0].role} {process.name!r}, "
+            "and a name has one role: take another"
+        )
+    # also its own: a host of that name would be the process for other TLS clients
+    names = {process.name} | {other.name for other in known}
+    if taken := [host for host in hosts if host.lower() in names]:
+        raise ConfigError(
+            f"host {taken[0]!r}: a process of the federation has this name; leave it out (callers compare "
+            f"{taken[0].lower()}.ROLE.{DOMAIN}), or give the host's full name"
+        )
+    if lent := [other for other in known if process.name in (host.lower() for host in other.hosts)]:
+        raise ConfigError(
+            f"name {process.name!r}: the certificate of {lent[0].role} {lent[0].name!r} has it as a host: take another"
+        )
     last, ends = last_day(days), read_certificates(ca_folder / "ca.crt")[0].not_valid_after_utc
     if last > ends:  # before its key is opened
         raise ConfigError(
@@ -224,30 +237,6 @@ def _passphrase(folder: Path) -> Secret | None:
     """The place of the key's passphrase; None where no file names one."""
     path = folder / _FILE
     return load(path, AuthorityFile).below(folder).passphrase if path.exists() else None
-
-
-def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequence[str]) -> None:
-    """Refuse a name that has another role, and a host that is called as a process is.
-
-    Where bare names are compared, in a file's lists or by other TLS clients, one certificate would be two.
-    """
-    known = read_issued(ca_folder)
-    if others := [other for other in known if other.name == process.name and other.role != process.role]:
-        raise ConfigError(
-            f"name {process.name!r}: {ca_folder / ISSUED} has a certificate of {others[0].role} {process.name!r}, "
-            "and a name has one role: take another"
-        )
-    # also its own: a host of that name would be the process for other TLS clients
-    names = {process.name} | {other.name for other in known}
-    if taken := [host for host in hosts if host.lower() in names]:
-        raise ConfigError(
-            f"host {taken[0]!r}: a process of the federation has this name; leave it out (callers compare "
-            f"{taken[0].lower()}.ROLE.{DOMAIN}), or give the host's full name"
-        )
-    if lent := [other for other in known if process.name in (host.lower() for host in other.hosts)]:
-        raise ConfigError(
-            f"name {process.name!r}: the certificate of {lent[0].role} {lent[0].name!r} has it as a host: take another"
-        )
 
 
 def authority_id(authority: x509.Certificate, key: SigningKey) -> x509.AuthorityKeyIdentifier:

@@ -127,21 +127,17 @@ def answer(state: dict[str, Any], message: bytes, who: str) -> bytes:
         kernel, args = pickle.loads(message)  # noqa: S301 - the worker's own party
         return write_answer((False, kernel(state, *args)))
     except Exception as error:  # noqa: BLE001 - it is raised again in the party
-        return pickled_error(error, who)
-
-
-def pickled_error(error: Exception, who: str) -> bytes:
-    """The exception with its traceback as a note; a RuntimeError where its own type does not survive pickling."""
-    note = f"in {who}:\n{traceback.format_exc()}"
-    error.add_note(note)
-    try:
-        data = write_answer((True, error))
-        read_answer(data)
-    except Exception:  # noqa: BLE001 - any failure to pickle has the same remedy
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
-        plain.add_note(note)
-        data = write_answer((True, plain))
-    return data
+        # The exception with its traceback as a note; a RuntimeError where its own type does not survive pickling.
+        note = f"in {who}:\n{traceback.format_exc()}"
+        error.add_note(note)
+        try:
+            data = write_answer((True, error))
+            read_answer(data)
+        except Exception:  # noqa: BLE001 - any failure to pickle has the same remedy
+            plain = RuntimeError(f"{type(error).__name__}: {error}")
+            plain.add_note(note)
+            data = write_answer((True, plain))
+        return data
 
 
 def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:

@@ -116,8 +116,11 @@ def _moduli() -> dict[str, tuple[Factored, str]]:
     draw = random.Random(3)
     p, q, r = (prime(draw, 170) for _ in range(3))
     divisor = prime(draw, 60)
+    primes = set[int]()
+    while len(primes) < 67:
+        primes.add(prime(draw, 24))
     return {
-        "67 factors of 24 bits": (Factored.of(*_distinct(draw, 67)), "a fourth root is none"),
+        "67 factors of 24 bits": (Factored.of(*primes), "a fourth root is none"),
         "three primes": (Factored.of(p, q, r), "a fourth root is none"),
         "a square": (Factored.of(p, p), "Jacobi symbol"),
         "a square times a prime": (Factored.of(p, p, q), "an n-th root is none"),
@@ -128,13 +131,6 @@ def _moduli() -> dict[str, tuple[Factored, str]]:
         "both are 1 modulo 4": (Factored.of(prime(draw, 256, 5, 8), prime(draw, 256, 5, 8)), "a fourth root is none"),
         "a small factor": (Factored.of(19, prime(draw, 500)), "even or prime, or it has a small factor"),
     }
-
-
-def _distinct(draw: random.Random, count: int) -> set[int]:
-    primes = set[int]()
-    while len(primes) < count:
-        primes.add(prime(draw, 24))
-    return primes
 
 
 MODULI = _moduli()

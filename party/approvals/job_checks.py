@@ -1,0 +1,127 @@
+"""What a party's policy and file have against a job that opens; people and limits on partners come after that."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias
+
+from treetap.errors import ConfigError, Refused
+from treetap.party.config import DealerConfig, PartyConfig, check_members
+from treetap.party.dealer.trust import check_apart
+from treetap.party.defences.checks import check_own
+from treetap.party.policy import Policy
+from treetap.party.runtime.job_store import published_manifest
+from treetap.protocols.alignment import rows_of_preview
+from treetap.protocols.job_spec import check_spec, continued_from, params_of, parties_of, sent_in_training, tables_of
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.libraries import require_library
+from treetap.protocols.messages import LEFT, Members, sent_by
+from treetap.protocols.prediction import check_prediction, sent_in_prediction
+from treetap.protocols.registry import prediction, prediction_name, training, training_name
+from treetap.wire.v2 import alignment_pb2, prediction_pb2, setup_pb2
+
+log = logging.getLogger(__name__)
+#: Raises for what a party's policy or file has against a job.
+Check: TypeAlias = Callable[[], None]
+
+
+def check_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
+    """Raise unless a training is valid, and this party's policy and file have nothing against it."""
+    for check in checks_of_training(config, opening, members):
+        check()
+
+
+def checks_of_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> Iterator[Check]:
+    """Checks of a training against a party's policy and file, each of which raises for itself.
+
+    Raises:
+        BadInput: the job is none that any party could do.
+    """
+    name, policy, spec = config.name, config.policy, opening.spec
+    check_spec(spec)
+    protocol, key = training(training_name(spec)), KeyKind.of(spec)
+    yield lambda: check_members(config, members, protocol.opens_sums)
+    yield lambda: check_apart(config, opening)
+    if isinstance(config, DealerConfig):  # what follows is of parties, which have tables
+        yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
+        return
+    if protocol.one_role:
+        yield lambda: policy.check(name, "min_label_parties", len(members.parties))
+    # switches of the other role
+    spared = ("withheld_spaces", "left_join") if name == spec.aggregator else ("expansion_order",)
+    for needed in protocol.permissions(spec):
+        if needed not in spared:
+            yield partial(policy.check, name, needed, True)
+    if protocol.grows_trees:
+        yield lambda: policy.check_key(name, key)
+        if key.on_lattice:
+            yield lambda: _check_lattice(name, policy)
+    yield lambda: policy.check_proof(name, spec.alignment, len(members.parties))
+    yield lambda: policy.check_job(name, sent_in_training(spec, members.coordinator))
+    own, further = tables_of(spec)
+    yield lambda: check_own(name, config.defences, policy, config.table(own), config.table(further), spec)
+    yield lambda: policy.limits.check(name, params_of(spec), _trees_before(config, spec))
+    if spec.replaces:
+        yield lambda: _check_replaced(config, spec)
+    yield lambda: require_library(training_name(spec), protocol, at_party=True)
+
+
+def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
+    """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
+    if config.policy.limits.trees is None or not continued_from(spec):
+        return 0
+    return int(published_manifest(config.state, continued_from(spec), spec.base_submission).get("trees", 0))
+
+
+def _check_replaced(config: PartyConfig, spec: setup_pb2.JobSpec) -> None:
+    """Raise unless a job may have this party delete its part of a model, which is one of the same parties.
+
+    A feature party without such a part goes on: it has nothing to delete.
+    """
+    name, people, replaced = config.name, config.policy.people, f"replaces = {spec.replaces!r}"
+    if not people.operators and people.approval == "none":
+        raise Refused(
+            f"{name} deletes no model for a job that anybody may have asked for ({replaced}); if it should, name "
+            f'operators who may, or write approval = "manual", under [people] of {name}\'s policy file, and send '
+            f"{name} SIGHUP"
+        )
+    if name != spec.aggregator and not (config.state / "models" / spec.replaces).is_dir():
+        log.warning("%s: %s has no part of that model, and will delete none", replaced, name)
+        return
+    manifest = published_manifest(config.state, spec.replaces, spec.replaced_submission)
+    of_job = {"feature_parties": spec.feature_parties, "parties": parties_of(spec)}
+    holder = manifest.get("label_holder", spec.aggregator)
+    if holder != spec.aggregator or any({*manifest.get(key, names)} != {*names} for key, names in of_job.items()):
+        raise ConfigError(f"{replaced}: was trained by other parties; a job replaces a model of its own ones")
+
+
+def _check_lattice(name: str, policy: Policy) -> None:
+    from treetap.lattice.histogram_parameters import secrecy_bits, secrecy_words  # which most jobs do without
+    from treetap.lattice.histogram_scheme import kernels
+
+    kernels()  # compared with integers, or the job is refused
+    words = {"lattice": "the histogram lattice", "secrecy": f"the secrecy {secrecy_words()}"}
+    policy.check(name, "min_lattice_bits", math.floor(secrecy_bits()), **words)
+
+
+def check_permitted_prediction(config: PartyConfig, opening: prediction_pb2.OpenModel, members: Members) -> None:
+    """The same for a prediction."""
+    check_prediction(opening)
+    name = prediction_name(opening)
+    check_members(config, members, prediction(name).opens_sums)
+    config.policy.check_proof(config.name, opening.alignment, len(members.parties))
+    if opening.join == LEFT and config.name != opening.recipient:
+        config.policy.check(config.name, "left_join", True)
+    config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
+    require_library(name, prediction(name), at_party=True)
+
+
+def check_permitted_preview(config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
+    """The same for a preview, which is valid."""
+    config.policy.check(config.name, "preview", opening.answer)
+    config.policy.check_proof(config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties))
+    check_members(config, members, lambda _: ())
+    config.policy.check_job(config.name, sent_by(rows_of_preview(opening), members))
