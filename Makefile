@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --duration
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing treetap and what its demo needs into $(VENV): 150 MB to fetch, 0.6 GB on disk, once."
-	@$(BIN)/python tools/install.py demo --no-compile
+	@TREETAP_NATIVE="$${TREETAP_NATIVE-$(if $(wildcard $(VENV)/.test),,host)}" $(BIN)/python tools/install.py demo --no-compile
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(BUILT)

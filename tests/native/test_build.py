@@ -134,6 +134,60 @@ def test_a_source_is_compiled_in_its_own_forms(kernels, native):
     assert all((ROOT / "treetap" / "native" / name).exists() for name in kernels.FORMED)
 
 
+@pytest.mark.second_tier
+def test_a_build_for_this_processor(kernels, native, monkeypatch):
+    """TREETAP_NATIVE=host: its fastest form of each file; all forms serve it too, and it does not serve who asks for
+    all, nor a processor whose fastest form is another.
+    """
+    (native / "histogram_sums.c").write_text((native / "numbers.c").read_text().replace("form_", "sums_"))
+
+    def built(choice):
+        monkeypatch.setenv("TREETAP_NATIVE", choice)
+        kernels.build(native)
+        made = (native / "kernels.so").read_bytes()  # a path is loaded once in a process
+        held = [[form for form in FORMS if f"{name}_{form}\0".encode() in made] for name in ("form", "sums")]
+        return (native / "kernels.so").stat().st_ino, held, record(native)["forms"]
+
+    able = library.forms()
+    fastest = [[able[0]], [next(form for form in able if form != "ifma")]]
+    own, held, forms = built("host")
+    assert (held, forms) == (fastest, able[0])
+    assert built("host")[0] == own
+    (native / "kernels.json").write_text(json.dumps(record(native) | {"forms": "none"}))
+    other, held, forms = built("host")
+    assert other != own
+    assert (held, forms) == (fastest, able[0])
+    whole, held, forms = built("")
+    assert other != whole
+    assert (held, forms.split()) == ([list(FORMS), list(FORMS[1:])], list(FORMS))
+    assert built("host")[0] == built("1")[0] == whole
+
+
+def test_a_compiler_for_another_machine_makes_nothing_for_this_processor(kernels, native, tmp_path, monkeypatch):
+    """What it makes does not load, so that nothing says which form to make."""
+    cross = tmp_path / "cross"
+    cross.write_text('#!/bin/sh\ncc "$@"\nfor it; do case $it in *.so) echo of another >"$it" ;; esac; done\n')
+    cross.chmod(0o755)
+    monkeypatch.setenv("CC", str(cross))
+    monkeypatch.setenv("TREETAP_NATIVE", "host")
+    kernels.build(native)
+    assert "cross makes code for another machine than this" in record(native)["why"]
+
+
+@pytest.mark.parametrize("choice", ["yes", "HOST", "2"])
+def test_another_word_for_the_build_is_refused(kernels, native, monkeypatch, choice):
+    """By its name, before anything is compiled."""
+    monkeypatch.setenv("TREETAP_NATIVE", choice)
+    for call in (kernels.build, kernels.requirements):
+        with pytest.raises(SystemExit, match=f"TREETAP_NATIVE={choice}: must be 0, 1 or host, or not be set"):
+            call(native)
+
+
+def test_the_kernels_that_the_tests_go_through_have_all_forms():
+    """`make test` compiles again what `make demo` compiled for one processor."""
+    assert json.loads(library.RECORD.read_text()).get("choice") != "host"
+
+
 def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypatch, tmp_path):
     """As a package of the Python that builds, for the oldest processor of its kind and not for the one at hand."""
     machine("zig")
