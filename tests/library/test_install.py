@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -83,6 +85,38 @@ def test_each_target_says_what_it_brings() -> None:
     assert {extra for extras in asked.values() for extra in extras.split(",")} <= set(EXTRAS)
     sizes = re.findall(r'@echo "Installing [^"]*: [^"]*\d [MG]B[^"]*once\."\n\t@\$\(BIN\)/python tools', MAKEFILE)
     assert len(sizes) == len(asked)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_completes_what_failed_and_installs_once(tmp_path: Path) -> None:
+    """In a folder with a blank. The demo asks for kernels of this processor, unless the tests are installed beside it
+    or the user says otherwise.
+    """
+    root, python = tmp_path / "a clone", tmp_path / "python"
+    root.mkdir()
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    python.write_text(f"""#!/bin/sh
+[ "$1" = -m ] || exec echo "$TREETAP_NATIVE for $2"
+mkdir -p .venv/bin && cp '{python}' .venv/bin/python && [ ! -e broken ] && cp '{python}' .venv/bin/pip
+""")
+    python.chmod(0o755)
+
+    def make(target: str, **settings: str) -> tuple[bool, list[str]]:
+        environment = {"PATH": os.environ["PATH"], "PYTHON": str(python)} | settings
+        words = ["make", "--silent", f".venv/.{target}"]
+        ended = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return ended.returncode == 0, [line for line in ended.stdout.splitlines() if " for " in line]
+
+    (root / "broken").touch()
+    assert make("demo") == (False, [])
+    (root / "broken").unlink()
+    assert make("demo") == (True, ["host for demo"])
+    assert make("demo") == (True, [])
+    assert make("test") == (True, [" for demo,test"])
+    for settings, choice in (({}, ""), ({"TREETAP_NATIVE": "0"}, "0")):
+        (root / ".venv" / ".demo").unlink()
+        assert make("demo", **settings) == (True, [f"{choice} for demo"])
 
 
 def test_the_site_needs_its_builder_alone() -> None:
