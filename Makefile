@@ -5,30 +5,35 @@ BIN := $(VENV)/bin
 BUILT := $(wildcard tools/build_backend/*.py treetap/native/*.[ch])
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
+# An environment with pip: one that has none, as Debian makes without python3-venv, is completed by the next make.
+ENVIRONMENT = test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
 .PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos reference site dist check-release lock clean
 
+# Kernels for this processor alone, unless their tests are installed here, which go through all forms.
+$(VENV)/.demo: export TREETAP_NATIVE ?= $(if $(wildcard $(VENV)/.test),,host)
 $(VENV)/.demo: pyproject.toml $(BUILT)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(ENVIRONMENT)
 	@echo "Installing treetap and what its demo needs into $(VENV): 150 MB to fetch, 0.6 GB on disk, once."
 	@$(BIN)/python tools/install.py demo --no-compile
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(BUILT)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(ENVIRONMENT)
 	@echo "Installing treetap and what its tests need into $(VENV): 1.1 GB, two to four minutes, once."
 	@$(BIN)/python tools/install.py demo,test
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml $(BUILT)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(ENVIRONMENT)
 	@echo "Installing treetap and all that its developers need into $(VENV): 7 GB with PyTorch and CUDA, minutes, once."
 	@$(BIN)/python tools/install.py demo,dev
 	@touch $@ $(VENV)/.test $(VENV)/.demo $(VENV)/.docs
 
 $(VENV)/.docs: pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(ENVIRONMENT)
 	@echo "Installing what builds the pages, and no treetap, into $(VENV): 26 MB to fetch, 155 MB on disk, once."
 	@$(BIN)/python tools/install.py docs --alone
 	@touch $@

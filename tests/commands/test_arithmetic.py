@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -29,10 +30,11 @@ pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
 
 @pytest.fixture
 def masked(monkeypatch):
-    """A processor that has no forms but those that are named."""
+    """A processor that has no forms but those that are named; kernels in all forms, or those that were `made`."""
 
-    def having(*forms):
+    def having(*forms, made=library.FORMS):
         answers = {f"treetap_has_{form}": lambda has=form in forms: int(has) for form in library.FORMS}
+        answers |= {f"treetap_hash_points_{form}": None for form in made}
         kernels = SimpleNamespace(treetap_interface=lambda: library.INTERFACE, **answers)
         monkeypatch.setattr(library, "PATH", Path(__file__))
         monkeypatch.setattr(library, "_opened", lambda path: kernels)
@@ -83,13 +85,30 @@ def test_a_form_that_the_processor_lacks_is_refused_by_name(masked, tmp_path, la
                 choose_arithmetic(config, tmp_path / "a.toml")
             assert str(refusal.value) == (
                 f'{tmp_path}/a.toml: arithmetic = "{form}" cannot be had: the processor has no '
-                f'{library.INSTRUCTIONS[form]}; take "gmpy2" or a form that it has: {", ".join(has)}'
+                f'{library.INSTRUCTIONS[form]}; take "gmpy2" or a form that can be had: {", ".join(has)}'
             )
             assert configuration.arithmetic_of(config.arithmetic)[0].level == "fault"
         else:
             assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(
                 form, "the party's file says so"
             )
+
+
+@pytest.mark.parametrize("made", library.FORMS)
+def test_kernels_for_one_processor_are_used_where_its_fastest_form_is_theirs(masked, monkeypatch, tmp_path, made):
+    """Elsewhere the party's log and doctor say that it computes without them, and what to do; so does another form."""
+    masked("avx2", "plain", made=[made])
+    monkeypatch.setattr(library, "RECORD", tmp_path / "kernels.json")
+    library.RECORD.write_text(f'{{"compiler": "cc", "flags": "-O3", "forms": "{made}", "choice": "host"}}')
+    said = f"the native kernels were compiled by cc (-O3), in the form {made} alone"
+    if made == "avx2":
+        assert arithmetic.choose("auto").name == "avx2"
+        fault = f"{said}: install treetap again without TREETAP_NATIVE=host"
+    else:
+        fault = f"{said}, and the form of this processor is avx2: install treetap again"
+        assert arithmetic.choose("auto") == arithmetic.Backend("gmpy2", fault)
+    with pytest.raises(BadInput, match=re.escape(f'arithmetic = "plain" cannot be had: {fault}; take ')):
+        arithmetic.choose("plain")
 
 
 def test_a_node_of_a_cluster_that_lacks_the_form_is_refused_by_name(masked):
@@ -102,7 +121,7 @@ def test_a_node_of_a_cluster_that_lacks_the_form_is_refused_by_name(masked):
     assert fault_of({**there, "lacks": ""}, own) == ""
     assert fault_of({**there, "lacks": lacks}, own) == f"node 10.0.0.2 of the cluster: {lacks}"
     assert 'arithmetic = "avx512" cannot be had' in lacks
-    assert "a form that it has: avx2, plain" in lacks
+    assert "a form that can be had: avx2, plain" in lacks
 
 
 def test_kernels_that_were_not_compiled_say_why(monkeypatch, tmp_path):

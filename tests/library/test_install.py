@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -83,6 +85,40 @@ def test_each_target_says_what_it_brings() -> None:
     assert {extra for extras in asked.values() for extra in extras.split(",")} <= set(EXTRAS)
     sizes = re.findall(r'@echo "Installing [^"]*: [^"]*\d [MG]B[^"]*once\."\n\t@\$\(BIN\)/python tools', MAKEFILE)
     assert len(sizes) == len(asked)
+
+
+def test_make_completes_what_failed_and_installs_once(tmp_path: Path) -> None:
+    """In a folder with a blank. The demo asks for kernels of this processor, unless the tests are installed beside it
+    or the user says otherwise.
+    """
+    root, python = tmp_path / "a clone", tmp_path / "python"
+    root.mkdir()
+    shutil.copy(ROOT / "Makefile", root)
+    (root / "pyproject.toml").touch()
+    python.write_text(f"""#!/bin/sh
+[ "$1" = -m ] || exec echo "$TREETAP_NATIVE for $2"
+mkdir -p .venv/bin && cp '{python}' .venv/bin/python && [ ! "$BROKEN" ] && cp '{python}' .venv/bin/pip
+""")
+    python.chmod(0o755)
+    steps: list[tuple[str, dict[str, str], list[str]]] = [
+        ("demo", {"BROKEN": "1"}, []),
+        ("demo", {}, ["host for demo"]),
+        ("demo", {}, []),
+        ("test", {}, [" for demo,test"]),
+        ("demo -W pyproject.toml", {}, [" for demo"]),
+        ("demo -W pyproject.toml", {"TREETAP_NATIVE": "0"}, ["0 for demo"]),
+    ]
+    for words, settings, asked in steps:
+        ended = subprocess.run(
+            ["make", *f".venv/.{words}".split()],
+            cwd=root,
+            env={"PATH": os.environ["PATH"], "PYTHON": str(python)} | settings,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check="BROKEN" not in settings,
+        )
+        assert re.findall(r"^\w* for .+", ended.stdout, re.M) == asked
 
 
 def test_the_site_needs_its_builder_alone() -> None:

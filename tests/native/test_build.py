@@ -134,6 +134,43 @@ def test_a_source_is_compiled_in_its_own_forms(kernels, native):
     assert all((ROOT / "treetap" / "native" / name).exists() for name in kernels.FORMED)
 
 
+@pytest.mark.second_tier
+def test_a_build_for_this_processor(kernels, native, monkeypatch):
+    """TREETAP_NATIVE=host: its fastest form of each file; all forms serve it too, and it does not serve who asks for
+    all, nor a processor whose fastest form is another.
+    """
+    (native / "histogram_sums.c").write_text((native / "numbers.c").read_text().replace("form_", "sums_"))
+
+    def built(choice, **changed):
+        monkeypatch.setenv("TREETAP_NATIVE", choice)
+        if changed:
+            (native / "kernels.json").write_text(json.dumps(record(native) | changed))
+        kernels.build(native)
+        made = (native / "kernels.so").read_bytes()  # a path is loaded once in a process
+        held = [[form for form in FORMS if f"{name}_{form}\0".encode() in made] for name in ("form", "sums")]
+        return (held, record(native)["forms"]), (native / "kernels.so").stat().st_mtime_ns
+
+    able = library.forms()
+    for_this, for_all = [built("host"), built("host"), built("host", forms="none")], [*map(built, ("", "host", "1"))]
+    fastest = [[able[0]], [next(form for form in able if form != "ifma")]], able[0]
+    whole = [list(FORMS), list(FORMS[1:])], " ".join(FORMS)
+    assert [made for made, _ in (*for_this, *for_all)] == 3 * [fastest] + 3 * [whole]
+    assert [len({when for _, when in some}) for some in (for_this[:2], for_this, for_all)] == [1, 2, 1]
+
+
+def test_what_does_not_load_makes_nothing_for_this_processor(kernels, native, monkeypatch):
+    """A compiler for another machine: it cannot be asked which form to make."""
+    monkeypatch.setenv("CC", "cc -c")
+    monkeypatch.setenv("TREETAP_NATIVE", "host")
+    kernels.build(native)
+    assert "cc makes code for another machine than this" in record(native)["why"]
+
+
+def test_the_kernels_that_the_tests_go_through_have_all_forms():
+    """`make test` compiles again what `make demo` compiled for one processor."""
+    assert json.loads(library.RECORD.read_text()).get("choice") != "host"
+
+
 def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypatch, tmp_path):
     """As a package of the Python that builds, for the oldest processor of its kind and not for the one at hand."""
     machine("zig")
@@ -311,8 +348,12 @@ def test_a_compiler_that_fails(kernels, native, monkeypatch):
 
 
 def test_a_build_that_is_not_wanted(kernels, native, monkeypatch):
-    """TREETAP_NATIVE=0 compiles nothing, with a compiler at hand."""
+    """TREETAP_NATIVE=0 compiles nothing, with a compiler at hand; a word that it has not is an error."""
     monkeypatch.setenv("TREETAP_NATIVE", "0")
     kernels.build(native)
     assert not (native / "kernels.so").exists()
     assert record(native)["why"] == "TREETAP_NATIVE=0 was set"
+    monkeypatch.setenv("TREETAP_NATIVE", "yes")
+    for call in (kernels.build, kernels.requirements):
+        with pytest.raises(SystemExit, match="TREETAP_NATIVE=yes: must be 0, 1 or host, or not be set"):
+            call(native)

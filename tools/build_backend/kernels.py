@@ -4,9 +4,10 @@
     python tools/build_backend/kernels.py requires    print the package with a compiler that is needed, or nothing
 
 `$CC` compiles, else clang, which makes faster kernels than gcc, else gcc or cc; `$CFLAGS` are passed on.
-`TREETAP_NATIVE=0` compiles nothing. Without a compiler on the machine, `ziglang` (clang) is asked for where the
-processor has AVX2 and FMA, hence kernels that are faster than GMP, or where `TREETAP_NATIVE=1` says that such a
-processor will run the result.
+`TREETAP_NATIVE=0` compiles nothing, `TREETAP_NATIVE=host` of each file the fastest form that this processor runs: a
+third of the work, for processors that have no faster form. Without a compiler on the machine, `ziglang` (clang) is
+asked for where the processor has AVX2 and FMA, hence kernels that are faster than GMP, or where `TREETAP_NATIVE=1` says
+that such a processor will run the result.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ FORMED = {
     "numbers.c": FORMS,
 }
 ZIG = "ziglang"
+#: Values of TREETAP_NATIVE; empty is as not set.
+CHOICES = ("", "0", "1", HOST := "host")
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -53,9 +56,17 @@ class Refused(Exception):
     """A compiler that is not used; the text says why."""
 
 
+def chosen() -> str:
+    """TREETAP_NATIVE, one of `CHOICES`. Raises SystemExit for another value."""
+    choice = os.environ.get("TREETAP_NATIVE", "")
+    if choice not in CHOICES:
+        sys.exit(f"TREETAP_NATIVE={choice}: must be {', '.join(CHOICES[1:-1])} or {HOST}, or not be set")
+    return choice
+
+
 def wanted() -> bool:
     """True if kernels are worth a compiler that has to be fetched."""
-    if (choice := os.environ.get("TREETAP_NATIVE")) is not None:
+    if (choice := chosen()) in ("0", "1"):
         return choice == "1"
     try:
         return {"avx2", "fma"} <= set(CPUINFO.read_text(encoding="ascii", errors="replace").split())
@@ -77,14 +88,14 @@ def compiler() -> list[str] | None:
 
 def requirements(native: Path = NATIVE) -> list[str]:
     """Packages that compiling needs here: none, or the one with a compiler."""
-    if os.environ.get("TREETAP_NATIVE") == "0" or _current(native) or compiler() or not wanted():
+    if chosen() == "0" or _current(native) or compiler() or not wanted():
         return []
     return [ZIG]
 
 
 def build(native: Path = NATIVE) -> None:
     """Compile if anything has changed; a failure is recorded and printed, and raises nothing."""
-    if os.environ.get("TREETAP_NATIVE") == "0":
+    if chosen() == "0":
         _record_failure(native, "TREETAP_NATIVE=0 was set")
     elif not _current(native):
         command = compiler()
@@ -100,10 +111,12 @@ def _compile(native: Path, command: list[str]) -> None:
         made, compiling = Path(folder, "kernels.so"), [*command, *own, *FLAGS]
         cache = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         try:
-            forms = _forms(compiling, cache)
+            forms, most = _forms(compiling, cache), len(FORMS)
+            if chosen() == HOST:
+                forms, most = _from_fastest(forms, compiling, native, folder, cache), 1
             units = [
                 [*options, "-c", "-o", str(Path(folder, f"{place}.o")), str(source)]
-                for place, (source, options) in enumerate(_units(native, forms))
+                for place, (source, options) in enumerate(_units(native, forms, most))
             ]
             with ThreadPoolExecutor(os.cpu_count()) as several:  # those that take longest are the last by name
                 list(several.map(lambda unit: _run([*compiling, *unit], cache), reversed(units)))
@@ -122,8 +135,9 @@ def _compile(native: Path, command: list[str]) -> None:
             record = {
                 "compiler": f"{ZIG}: {name}" if ZIG in command else name,
                 "flags": shlex.join([*own, *FLAGS]),
-                "forms": " ".join(forms).lower(),
+                "forms": " ".join(forms[:most]).lower(),
                 "sources": _digest(native),
+                "choice": chosen(),
             }
             _record(native, record)
 
@@ -147,6 +161,24 @@ def _forms(compiling: list[str], cache: dict[str, str]) -> tuple[str, ...]:
     return FORMS if "__x86_64__" in macros else ("PLAIN",)
 
 
+def _from_fastest(
+    forms: tuple[str, ...], compiling: list[str], native: Path, folder: str, cache: dict[str, str]
+) -> tuple[str, ...]:
+    """The forms from the fastest on that this processor runs; a small library is made to ask it.
+
+    Raises:
+        Refused: what the compiler makes does not load here.
+    """
+    asking = Path(folder, "processor.so")
+    _run([*compiling, "-shared", "-o", str(asking), str(native / "processor.c")], cache)
+    try:
+        return forms[forms.index(_fastest(asking)) :]
+    except OSError:
+        raise Refused(
+            f"TREETAP_NATIVE={HOST} was set, and {compiling[0]} makes code for another machine than this"
+        ) from None
+
+
 def _run(command: list[str], extra: dict[str, str]) -> str:
     """The standard output of a command that succeeds, with more variables in its environment."""
     done = subprocess.run(command, env=os.environ | extra, check=True, capture_output=True, text=True)  # noqa: S603
@@ -157,12 +189,12 @@ def _sources(native: Path) -> list[Path]:
     return sorted(native.glob("*.c"))
 
 
-def _units(native: Path, forms: tuple[str, ...]) -> list[tuple[Path, list[str]]]:
-    """Each source with the options of one compilation."""
+def _units(native: Path, forms: tuple[str, ...], most: int) -> list[tuple[Path, list[str]]]:
+    """Each source with the options of one compilation, in its `most` fastest of the forms."""
     units: list[tuple[Path, list[str]]] = []
     for source in _sources(native):
-        own = FORMED.get(source.name)
-        units += [(source, [f"-D{form}"]) for form in forms if form in own] if own else [(source, [])]
+        own = [form for form in forms if form in FORMED[source.name]][:most] if source.name in FORMED else None
+        units += [(source, [])] if own is None else [(source, [f"-D{form}"]) for form in own]
     return units
 
 
@@ -174,20 +206,25 @@ def _digest(native: Path) -> str:
 
 
 def _current(native: Path) -> bool:
+    """True if the kernels are those of the sources, and in the forms that are asked for or in all."""
     try:
         record = json.loads((native / "kernels.json").read_text(encoding="utf-8"))
+        if record.get("sources") != _digest(native):
+            return False
+        fastest = _fastest(native / "kernels.so").lower()
     except (OSError, ValueError):
         return False
-    return record.get("sources") == _digest(native) and _loads(native / "kernels.so")
+    return record.get("choice") != HOST or (chosen() == HOST and record["forms"] == fastest)
 
 
-def _loads(library: Path) -> bool:
-    """False for a library that is missing or, in a folder that was copied, of another kind of machine."""
-    try:
-        ctypes.CDLL(str(library))
-    except OSError:
-        return False
-    return True
+def _fastest(library: Path) -> str:
+    """The fastest form that this processor runs, asked of a library with processor.c.
+
+    Raises:
+        OSError: it is missing or, in a folder that was copied or by a compiler for another machine, of another kind.
+    """
+    loaded = ctypes.CDLL(str(library))
+    return next(form for form in FORMS if getattr(loaded, f"treetap_has_{form.lower()}")())
 
 
 def _record_failure(native: Path, why: str) -> None:

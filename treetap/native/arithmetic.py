@@ -56,8 +56,8 @@ def choose(choice: str) -> Backend:
     if choice in here:
         return Backend(choice, FILE)
     if choice in FORMS:
-        fault = f'arithmetic = "{choice}" cannot be had: the processor has no {INSTRUCTIONS[choice]}'
-        raise BadInput(f'{fault}; take "gmpy2" or a form that it has: {", ".join(here)}')
+        fault = f'arithmetic = "{choice}" cannot be had: {library.lacking(choice)}'
+        raise BadInput(f'{fault}; take "gmpy2" or a form that can be had: {", ".join(here)}')
     if here[0] == "plain":
         return Backend("gmpy2" if choice == "auto" else "plain", f"the processor has no {INSTRUCTIONS['avx2']}")
     return Backend(here[0], f"the processor has {INSTRUCTIONS[here[0]]}")

@@ -56,7 +56,8 @@ def built() -> str:
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     if PATH.exists():
         how = {"compiler": "an unrecorded compiler", "flags": "with unrecorded flags"} | record
-        return f"the native kernels were compiled by {how['compiler']} ({how['flags']})"
+        alone = f", in the form {how['forms']} alone" if how.get("choice") == "host" else ""
+        return f"the native kernels were compiled by {how['compiler']} ({how['flags']}){alone}"
     return f"the native kernels were not compiled when treetap was installed: {record.get('why', 'nothing says why')}"
 
 
@@ -84,21 +85,34 @@ def processor() -> str:
 def forms() -> tuple[Form, ...]:
     """The forms that this processor can run, the fastest first; `plain` is among them.
 
+    A library that was compiled for one kind of processor (`TREETAP_NATIVE=host`) has one form alone: its fastest.
+
     Raises:
-        Unavailable: as `compiled`.
+        Unavailable: as `compiled`, or this processor's fastest form was not compiled.
     """
     library = compiled()
-    return tuple(form for form in FORMS if getattr(library, f"treetap_has_{form}")())
+    able = [form for form in FORMS if getattr(library, f"treetap_has_{form}")()]
+    made = tuple(form for form in able if hasattr(library, f"treetap_hash_points_{form}"))
+    if made[:1] != (able[0],):
+        raise Unavailable(f"{built()}, and the form of this processor is {able[0]}: install treetap again")
+    return made
+
+
+def lacking(form: Form) -> str:
+    """Why a form is not among `forms()`."""
+    if getattr(compiled(), f"treetap_has_{form}")():
+        return f"{built()}: install treetap again without TREETAP_NATIVE=host"
+    return f"the processor has no {INSTRUCTIONS[form]}"
 
 
 def checked(form: Form) -> Form:
     """The form itself.
 
     Raises:
-        Unavailable: as `compiled`, or the processor lacks the form's instructions.
+        Unavailable: as `forms`, or the form was not compiled, or the processor lacks its instructions.
     """
     if form not in forms():
-        raise Unavailable(f"the processor has no {INSTRUCTIONS[form]}")
+        raise Unavailable(lacking(form))
     return form
 
 
