@@ -93,12 +93,10 @@ def address_of(host: str) -> Any:
 
 def holder_of(address: str) -> str:
     """The address by which a caller's connections are counted: of IPv6 its network of 64 bits, all of one host."""
-    import ipaddress
-
     number = address_of(address.partition("%")[0])
     number = getattr(number, "ipv4_mapped", None) or number
-    is_wide = number is not None and number.version == 6
-    return str(ipaddress.ip_network((number, 64), strict=False)) if is_wide else str(number or address)
+    of_ipv6 = number is not None and number.version == 6
+    return f"{number.exploded[:19]}::/64" if of_ipv6 else str(number or address)
 
 
 def in_network(number: Any, entry: str) -> bool:

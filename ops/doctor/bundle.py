@@ -107,8 +107,10 @@ def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> obj
         rest = {"anyOf": more} if more else {}
         kept = {name: shown(value[name], one, whole, own=own) for name, one in known.items() if name in value}
         others = [inner for name, inner in value.items() if name not in known]
-        of_own = ("<bool>" if isinstance(inner, bool) else shown(inner, rest, whole, own=True) for inner in others)
-        return kept | {f"<{number}>": inner for number, inner in enumerate(of_own, 1)}
+        return kept | {
+            f"<{number}>": "<bool>" if isinstance(inner, bool) else shown(inner, rest, whole, own=True)
+            for number, inner in enumerate(others, 1)
+        }
     if isinstance(value, list):
         items = {"anyOf": [part["items"] for part in parts if "items" in part]}
         return [shown(one, items, whole, own=own) for one in value]

@@ -156,9 +156,9 @@ class Relay:
         """Count a connection; one that is too many of its address is closed, of all the one that has waited longest."""
         self._ends.add(end)
         end.on_lost(lambda: self._ends.discard(end))
-        self._arriving[end.holder] += 1
+        self._arriving[end.address] += 1
         self._unsettled[end] = None
-        if self._arriving[end.holder] > MOST_WAITING // 2:
+        if self._arriving[end.address] > MOST_WAITING // 2:
             self.turn_away(end, "no hello")
             return
         if len(self._unsettled) > MOST_WAITING:
@@ -167,7 +167,7 @@ class Relay:
 
     def settled(self, end: _Arrival) -> None:
         """Count it no longer among those of which nothing is known."""
-        self._arriving -= Counter([end.holder])
+        self._arriving -= Counter([end.address])
         self._unsettled.pop(end, None)
 
     def turn_away(self, end: _Arrival, reason: str, alert: bytes = b"") -> None:
@@ -196,7 +196,7 @@ class Relay:
             return
         most = self._bounds.connections
         full = known.open.total() >= most
-        if known.open[end.holder] >= max(1, most // 2) or (full and not self._make_room(known)):
+        if known.open[end.address] >= max(1, most // 2) or (full and not self._make_room(known)):
             self.turn_away(end, "share", NOT_REACHED)
             return
         if known.control.transport.get_write_buffer_size() > MOST_UNREAD:
@@ -204,7 +204,7 @@ class Relay:
             return
         end.settle()
         end.hold("routed")
-        known.open[end.holder] += 1
+        known.open[end.address] += 1
         known.unproven[end] = None
         end.on_lost(lambda: self._leaves(known, end))
         token = new_token()
@@ -241,7 +241,7 @@ class Relay:
 
     @staticmethod
     def _leaves(known: Name, end: _Arrival) -> None:
-        known.open -= Counter([end.holder])
+        known.open -= Counter([end.address])
         known.unproven.pop(end, None)
 
     def _make_room(self, known: Name) -> bool:
@@ -251,8 +251,8 @@ class Relay:
         """
         if not known.unproven:
             return False
-        ((address, _),) = Counter(end.holder for end in known.unproven).most_common(1)
-        oldest = next(end for end in known.unproven if end.holder == address)
+        ((address, _),) = Counter(end.address for end in known.unproven).most_common(1)
+        oldest = next(end for end in known.unproven if end.address == address)
         del known.unproven[oldest]
         self.turn_away(oldest, "share")
         return True
@@ -369,7 +369,7 @@ class _Arrival(End):
     """A connection that has been accepted: a caller, a process that registers, or a data connection.
 
     Attributes:
-        address: of the other side; `holder`: by which its connections are counted.
+        address: of the other side, see `holder_of`.
         hello: what it has said.
         talk: of the two ends, until the caller has shown a certificate.
     """
@@ -377,7 +377,7 @@ class _Arrival(End):
     def __init__(self, relay: Relay) -> None:
         super().__init__()
         self._relay = relay
-        self.address = self.holder = "-"
+        self.address = "-"
         self.hello = ClientHello()
         self.talk: _Talk | None = None
         self._line = bytearray()
@@ -386,8 +386,7 @@ class _Arrival(End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.address = str((transport.get_extra_info("peername") or ("-",))[0])
-        self.holder = holder_of(self.address)
+        self.address = holder_of(str((transport.get_extra_info("peername") or ("-",))[0]))
         self.on_lost(lambda: self.waits(None))
         self.on_lost(self.settle)
         self._relay.arrived(self)

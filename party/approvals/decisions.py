@@ -314,8 +314,7 @@ def _within(name: str, value: Any, allowed: Value | list[Value] | Bounds) -> boo
         least, most = allowed.least, allowed.most
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        if not value and name in _UNLIMITED:
-            value = math.inf
+        value = value or (math.inf if name in _UNLIMITED else 0)
         return (least is None or value >= least) and (most is None or value <= most)
     if isinstance(value, list):
         return value == allowed

@@ -146,8 +146,7 @@ class Approvals:
     def _check_refused(self, job: Asked) -> None:
         if (verdict := job.last) is not None and verdict.decision == REFUSED:
             why = f": {verdict.why}" if verdict.why else ""
-            refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
-            raise BadInput(refused, party=self._party)
+            raise BadInput(f"{self._party} has refused job {job.job}{why} (by {verdict.approver})", party=self._party)
 
     def _lasts(self, verdict: Verdict) -> bool:
         """True if an approval is within its dates, and the standing one behind it, if there is one, not revoked."""
