@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treetap.commands.options import Json, from_dataclasses, option, print_json, reading
-from treetap.errors import BadInput
+from treetap.errors import BadInput, visible
 
 if TYPE_CHECKING:
     from treetap.models.line_file import Line
@@ -87,7 +87,8 @@ def list_decisions(config: Config, filters: Filters, as_json: Json = False) -> N
         for line in lines:
             named = [f"{key}={_text(line[key])}" for key in _NAMED if line.get(key)]
             cells = *(line[key] for key in _FIRST), *line["scores"], *named, line["model"], line["job"]
-            typer.echo(" ".join(str(cell) for cell in cells if cell not in ("", None)))
+            # a partner names columns as it likes: no name begins a line
+            typer.echo(visible(" ".join(str(cell) for cell in cells if cell not in ("", None))))
 
 
 #: Fields that a printed line begins with, and those that it has only where they say something.

@@ -374,6 +374,7 @@ class PartyNode:
         if session is None or session.coordinator != caller:
             raise self._unknown(request.job)
         session.check_attempt(request.attempt)
+        self.approvals.check_goes_on(self.config.policy, session.context.digest.hex(), serves=session.serves)
         return session
 
     def _unknown(self, job: str) -> UnknownJob:

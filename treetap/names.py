@@ -91,6 +91,14 @@ def address_of(host: str) -> Any:
         return None
 
 
+def holder_of(address: str) -> str:
+    """The address by which a caller's connections are counted: of IPv6 its network of 64 bits, all of one host."""
+    number = address_of(address.partition("%")[0])
+    number = getattr(number, "ipv4_mapped", None) or number
+    of_ipv6 = number is not None and number.version == 6
+    return f"{number.exploded[:19]}::/64" if of_ipv6 else str(number or address)
+
+
 def in_network(number: Any, entry: str) -> bool:
     """True if the text is a network that has this address, which is None of a name."""
     import ipaddress

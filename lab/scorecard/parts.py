@@ -12,14 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
+from treetap import strict
 from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError, Refused, cannot, refuse
 from treetap.lab.experiment.joint_model import table_of_model
@@ -161,14 +163,14 @@ class Part:
         with read_handed(bins, BINS_SEED, self, party) as told:
             columns = []
             for number, row in enumerate(told, 1):
-                own = tuple(int(handle) for handle in row["handles"])
-                lefts = np.array([[handle in left for handle in own] for left in row["left"]], dtype=bool)
+                own = tuple(row.handles)
+                lefts = np.array([[handle in left for handle in own] for left in row.left], dtype=bool)
                 name = f"column {number}" + (f" ({names[own[0]]})" if own[0] in names else "")
-                kinds = ((NUMBERS if at < row["ordered"] else VALUE, at) for at in range(len(lefts)))
+                kinds = ((NUMBERS if at < row.ordered else VALUE, at) for at in range(len(lefts)))
                 cells = tuple(Cell(kind, at, at + 1, f"bin {at + 1}") for kind, at in kinds)
                 columns.append(Column(party, name, cells, own, lefts))
             handles = [handle for column in columns for handle in column.handles]
-            if sides.keys() - set(handles) or len(set(handles)) < len(handles):
+            if sides.keys() - set(handles) or len(set(handles)) < len(handles) or not all(row.left for row in told):
                 raise ValueError("it lacks splits, or has one twice")
         return [column for column in columns if sides.keys() & set(column.handles)]
 
@@ -186,15 +188,15 @@ class Part:
         with read_handed(path, POINTS_SEED, self, str(self.manifest["label_holder"])) as rows:
             columns = [
                 replace(
-                    own[row["handles"][0]],
-                    groups=tuple(map(tuple, row["bins"])),
-                    points=np.array(row["points"]),
-                    told=np.array(row["bad_rates"], dtype=np.float64) if "bad_rates" in row else None,
+                    own[row.handles[0]],
+                    groups=tuple(map(tuple, row.bins)),
+                    points=np.array(row.points),
+                    told=None if row.bad_rates is None else np.array(row.bad_rates, dtype=np.float64),
                 )
                 for row in rows
             ]
-            for column in columns:
-                column.bin_of(np.arange(len(column.cells)))  # every cell has one
+            for row, column in zip(rows, columns, strict=True):
+                row.check(len(column.cells))
         return Card(0.0, tuple(columns))
 
     def bins_to_hand(self) -> list[dict[str, Any]]:
@@ -221,8 +223,25 @@ def hand(path: Path, seed: str, part: Part, to: str, columns: Sequence[Mapping[s
         write_whole(path, document({**about, "columns": columns}, seed, indented=True))
 
 
+class HandedColumn(strict.Part):
+    """A column as a file has it, whoever has written that: of bins `handles`, `ordered` and `left`; else of points."""
+
+    handles: list[int]
+    ordered: int = 0
+    left: list[list[int]] = []
+    bins: list[list[int]] = []
+    points: list[float] = []
+    bad_rates: list[float | None] | None = None
+
+    def check(self, cells: int) -> None:
+        """ValueError unless points and rates are of as many bins, and these of so many cells, each once."""
+        rates = self.bins if self.bad_rates is None else self.bad_rates
+        if not len(self.bins) == len(self.points) == len(rates) or sorted(chain(*self.bins)) != [*range(cells)]:
+            raise ValueError("its bins are not those of the column's cells")
+
+
 @contextmanager
-def read_handed(path: Path, seed: str, part: Part, sender: str) -> Iterator[list[dict[str, Any]]]:
+def read_handed(path: Path, seed: str, part: Part, sender: str) -> Iterator[list[HandedColumn]]:
     """The columns in a file that another party of the model has handed to this one, to be read in the block.
 
     Raises:
@@ -235,9 +254,10 @@ def read_handed(path: Path, seed: str, part: Part, sender: str) -> Iterator[list
                 f"{path}: {key} is {content.get(key)!r}, not {value!r}: have {sender} write it for this model"
             )
     try:
-        yield content["columns"]
+        yield [HandedColumn.model_validate(row) for row in content["columns"]]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise BadInput(f"{path}: does not fit this model ({error}): have {sender} write it again") from None
+        fault = strict.faults_of(error, HandedColumn)[0] if isinstance(error, ValidationError) else error
+        raise BadInput(f"{path}: does not fit this model ({fault}): have {sender} write it again") from None
 
 
 def send_points(

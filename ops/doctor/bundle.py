@@ -103,7 +103,8 @@ def write_bundle(
 def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> object:
     """A value of a configuration as far as its schema knows it.
 
-    `own`: below a key that the file's owner has chosen, as a table or a column is named: numbers are not shown either.
+    `own`: below a key that the file's owner has chosen, as a table or a column is named: numbers are not shown either,
+    nor is yes or no right at such a key, which may be a cell.
     """
     parts = list(_parts(schema, whole))
     if isinstance(value, dict):
@@ -114,7 +115,10 @@ def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> obj
         rest = {"anyOf": more} if more else {}
         kept = {name: shown(value[name], one, whole, own=own) for name, one in known.items() if name in value}
         others = [inner for name, inner in value.items() if name not in known]
-        return kept | {f"<{number}>": shown(inner, rest, whole, own=True) for number, inner in enumerate(others, 1)}
+        return kept | {
+            f"<{number}>": "<bool>" if isinstance(inner, bool) else shown(inner, rest, whole, own=True)
+            for number, inner in enumerate(others, 1)
+        }
     if isinstance(value, list):
         items = {"anyOf": [part["items"] for part in parts if "items" in part]}
         return [shown(one, items, whole, own=own) for one in value]
@@ -182,7 +186,7 @@ def _line(part: Json) -> dict[str, object]:
     message, (modules, texts) = str(part.get("message", "")), said()
     text = next((text for text, pattern in texts if pattern.fullmatch(message)), "<a text with nothing of the source>")
     return {
-        "time": time if re.fullmatch(r"[\d:., T+-]{10,40}", time) else "",
+        "time": time if re.fullmatch(r"\d{4}-\d\d-\d\d[ T][\d:.,+-]{8,21}", time) else "",
         "level": level.lower(),
         "logger": logger if logger in modules else "another",
         "text": text,

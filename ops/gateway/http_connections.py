@@ -24,6 +24,7 @@ from aiohttp import hdrs, web
 from pydantic import BaseModel
 
 from treetap.errors import Overloaded, Refused
+from treetap.names import holder_of
 from treetap.ops.gateway.http_json import (
     ID_CHARACTERS,
     IDLE_S,
@@ -169,7 +170,7 @@ class Waiting:
     @contextmanager
     def one(self, address: str, end: Callable[[], None]) -> Iterator[None]:
         """Count a connection; `end` is called if it is to make room."""
-        caller = ip_address(address.partition("%")[0])
+        caller, address = ip_address(address.partition("%")[0]), holder_of(address)
         full = self._by_address[address] >= self._share and not any(caller in block for block in self._proxies)
         if full or len(self._silent) >= MOST_WAITING:
             oldest = next(one for one, of in self._silent.items() if of == address or not full)

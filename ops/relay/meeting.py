@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from treetap.errors import Malformed, Refused, TreetapError, cannot, visible
+from treetap.names import holder_of
 from treetap.ops.relay.client_hello import ClientHello
 from treetap.process.together import ended
 from treetap.wire.callers import Callers
@@ -368,7 +369,7 @@ class _Arrival(End):
     """A connection that has been accepted: a caller, a process that registers, or a data connection.
 
     Attributes:
-        address: of the other side.
+        address: of the other side, see `holder_of`.
         hello: what it has said.
         talk: of the two ends, until the caller has shown a certificate.
     """
@@ -385,7 +386,7 @@ class _Arrival(End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.address = str((transport.get_extra_info("peername") or ("-",))[0])
+        self.address = holder_of(str((transport.get_extra_info("peername") or ("-",))[0]))
         self.on_lost(lambda: self.waits(None))
         self.on_lost(self.settle)
         self._relay.arrived(self)

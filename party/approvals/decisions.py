@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -188,6 +189,8 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "away_policy": ("fail",),
     "answer": ("count",),
 }
+#: Fields of a document in which 0 stands for no limit, so that it is beyond any largest number.
+_UNLIMITED = frozenset({"explain_limit", "parameters.max_leaves", "parameters.max_delta_step"})
 Value: TypeAlias = bool | int | float | str
 
 
@@ -219,7 +222,8 @@ class StandingFile(Strict):
     """The name of the table."""
     document: dict[str, Value | list[Value] | Bounds] = {}
     """Field of the job's document, as `treetap jobs JOB --json` shows it, with a dot before a parameter's name = its
-    value, a list of values, or { least = , most = }. A field that is not here has its default.
+    value, a list of values, or { least = , most = }, where 0 that stands for no limit is beyond any `most`. A field
+    that is not here has its default.
     """
 
 
@@ -301,15 +305,16 @@ def _beyond(file: StandingFile, asked: Asked, party: str) -> Iterator[str]:
         if allowed is None:
             if value not in usual[name] if name in usual else value:
                 yield f"{name} is not its default, and not named"
-        elif not _within(value, allowed):
+        elif not _within(name, value, allowed):
             yield f"{name} is beyond it"
 
 
-def _within(value: Any, allowed: Value | list[Value] | Bounds) -> bool:
+def _within(name: str, value: Any, allowed: Value | list[Value] | Bounds) -> bool:
     if isinstance(allowed, Bounds):
         least, most = allowed.least, allowed.most
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
+        value = value or (math.inf if name in _UNLIMITED else 0)
         return (least is None or value >= least) and (most is None or value <= most)
     if isinstance(value, list):
         return value == allowed

@@ -93,10 +93,8 @@ class Approvals:
         """
         known = self._asked.get(asked.digest)
         job = known or replace(asked, since=self.clock())
-        if (verdict := job.last) is not None and verdict.decision == REFUSED:
-            why = f": {verdict.why}" if verdict.why else ""
-            refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
-            raise BadInput(refused, party=self._party)
+        self._check_refused(job)
+        verdict = job.last
         if job.disputes > 1:
             raise BadInput(
                 f"job {job.job} has ended here twice by a check of a peer's numbers, and goes on once after such an "
@@ -129,6 +127,32 @@ class Approvals:
         if shown != known:
             self._keep(shown)
         raise Pending(f"waiting for approval of {self._party}")
+
+    def check_goes_on(self, policy: Policy, digest: str, *, serves: bool) -> None:
+        """Return if a job that has opened may go on; one that is not known here may.
+
+        `serves`: it serves a model, which ends by itself never, and so goes on for as long as it is approved.
+
+        Raises:
+            BadInput: people have refused it since.
+            Pending: it serves a model, and the approval has expired, or the standing one behind it was revoked.
+        """
+        if (job := self._asked.get(digest)) is None or (verdict := job.last) is None:
+            return
+        self._check_refused(job)
+        if serves and policy.people.approval != "none" and verdict.decision == APPROVED and not self._lasts(verdict):
+            raise Pending(f"waiting for approval of {self._party}")
+
+    def _check_refused(self, job: Asked) -> None:
+        if (verdict := job.last) is not None and verdict.decision == REFUSED:
+            why = f": {verdict.why}" if verdict.why else ""
+            raise BadInput(f"{self._party} has refused job {job.job}{why} (by {verdict.approver})", party=self._party)
+
+    def _lasts(self, verdict: Verdict) -> bool:
+        """True if an approval is within its dates, and the standing one behind it, if there is one, not revoked."""
+        standing = self._standing.get(verdict.standing)
+        revoked = bool(verdict.standing) and (standing is None or bool(standing.revoked))
+        return verdict.since <= self.clock() < verdict.until and not revoked
 
     def _make_room(self, coordinator: str, most: int) -> None:
         """Forget a coordinator's job that has waited longest, if `most` wait and it has waited for `WAIT_DAYS`."""
@@ -181,17 +205,14 @@ class Approvals:
     def holds(self, job: Asked) -> bool:
         """True if a job's last decision is an approval that counts now: in its dates, countersigned, not revoked."""
         verdict = job.last
-        if verdict is None or verdict.decision != APPROVED or not verdict.since <= self.clock() < verdict.until:
+        if verdict is None or verdict.decision != APPROVED or not self._lasts(verdict):
             return False
         try:
             check_countersigned(self._party, self._transport, verdict.countersigned, self._statement(job, verdict))
         except Malformed as fault:
             log.error("job %s: the approval by %s does not count: %s", job.job, verdict.approver, fault)
             return False
-        if not verdict.standing:
-            return True
-        standing = self._standing.get(verdict.standing)
-        return standing is not None and not standing.revoked
+        return True
 
     def state(self, job: Asked) -> str:
         """State of a job for its readers: open, waiting, approved, refused, ended or expired."""

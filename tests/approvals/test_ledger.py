@@ -49,6 +49,8 @@ protocol = "boosting"
 aggregator = "label-holder"
 "parameters.n_estimators" = { most = 20 }
 "parameters.max_depth" = [3, 4]
+"parameters.max_leaves" = { most = 8 }
+explain_limit = { most = 100 }
 """
 
 
@@ -321,6 +323,8 @@ def test_a_standing_approval_lets_in_so_many_jobs(again: Callable[[], Approvals]
         ({"parameters": {"n_estimators": 21, "max_depth": 4}}, "parameters.n_estimators is beyond it"),
         ({"parameters": {"n_estimators": True, "max_depth": 4}}, "parameters.n_estimators is beyond it"),
         ({"parameters": {"n_estimators": 20, "max_depth": 5}}, "parameters.max_depth is beyond it"),
+        ({"parameters": {"n_estimators": 20, "max_depth": 4, "max_leaves": 0}}, "parameters.max_leaves is beyond it"),
+        ({"explain_limit": 0}, "explain_limit is beyond it"),
         (
             {"parameters": {"n_estimators": 20, "max_depth": 4, "subsample": 0.5}},
             "parameters.subsample is not its default, and not named",

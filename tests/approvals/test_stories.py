@@ -10,14 +10,16 @@ import pytest
 
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, training_of, wrong
+from tests.serving.served import phase as served
 from tests.simulator import COORDINATOR, Federation, Message, finished
 from treetap.errors import BadInput
 from treetap.party.node import PartyNode
 from treetap.party.runtime.attempts import Session
+from treetap.protocols.prediction import predict_request
 from treetap.wire.disclosure import CLASSES, bytes_by_class
 from treetap.wire.frame import name_of
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import control_pb2, exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
 STORIES = ["boosting", "interactive", "preview of a count", "serving"]
 STORIES += [
@@ -123,6 +125,61 @@ async def test_a_refusal_ends_the_job_with_its_reason(
     status = await playing
     assert (status.state, status.bad_input) == ("failed", True)
     assert status.error == f"{B} has refused job {asked.job}: not\\x1b[2J this table (by {ANN})"
+    _assert_nothing_held(federation)
+
+
+STANDING = f"""name = "served"
+until = 2099-01-01
+count = 1
+kinds = ["serve"]
+coordinator = "{COORDINATOR}"
+partners = ["{LABEL_HOLDER}", "{C}"]
+table = "predict"
+[document]
+protocol = "interactive"
+recipient = "{LABEL_HOLDER}"
+model = "job"
+serve = true
+alignment = "sorted-ids"
+"""
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize(
+    ("story", "way"), [("serving", "refused"), ("serving", "expired"), ("serving", "revoked"), ("boosting", "refused")]
+)
+async def test_what_goes_on_ends_with_the_consent(
+    story: str, way: str, tmp_path: Path, certificates: dict[str, TlsFiles]
+) -> None:
+    """A job that people refuse ends at the next step, and so does a served model once its approval is over."""
+    federation = begin(tmp_path, story, certificates, {B: MANUAL})
+    held, trained = approvals(federation, B), story in TRAININGS
+    seen = asyncio.Event()
+    federation.hook = lambda message: seen.set() if message.word == "candidate_sums" else None
+    if trained:
+        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=TRAININGS[story][1]))
+    else:
+        federation.jobs.submit(predict_request(model="job", job="new", serve=True, protocol="interactive"))
+    await waiting(federation, _job(story), B)
+    if way == "revoked":
+        held.stand(ANN, STANDING)
+    else:
+        approve(federation, B)
+    async with asyncio.timeout(60):
+        await (seen.wait() if trained else served(federation, "new", "serve"))
+    asked, now = the_one(federation, B), held.clock()
+    if way == "refused":
+        held.decide(ANN, asked.job, asked.digest, days=None, why="no contract")
+    elif way == "revoked":
+        held.revoke(ANN, "served")
+    else:
+        held.clock = lambda: now + 8 * 86_400
+    await asyncio.sleep(10)
+    (status,) = federation.jobs.status(_job(story))
+    refused = ("failed", f"{B} has refused job {asked.job}: no contract (by {ANN})")
+    assert (status.state, status.error) == (
+        refused if way == "refused" else ("waiting", f"waiting for approval of {B}")
+    )
     _assert_nothing_held(federation)
 
 

@@ -55,7 +55,7 @@ coordinators = ["hunter2secret"]
 approval = "manual"
 approvers = ["hunter2secret"]
 [columns]
-references = { incomeXY = 3141.592653 }
+references = { incomeXY = 3141.592653, "Grünwald" = true }
 [emits]
 PREDICTION = ["job-of-xyz"]
 """
@@ -97,6 +97,7 @@ def _log(path: Path, formatter: logging.Formatter) -> Path:
                 raise ValueError("3141.592653 of incomeXY")
             except ValueError:
                 log.exception("no text of the source: Meier-4711")
+        handler.stream.write(json.dumps({"level": "error", "time": "3141.592653"}) + "\n")
     finally:
         for each in (log, other):
             each.removeHandler(handler)
@@ -136,13 +137,13 @@ def test_a_bundle_helps_and_has_no_canary(kind: type[logging.Formatter], fault: 
     policy = members["policy.json"]
     assert policy["people"]["approval"] == "manual"
     assert policy["emits"] == {"<1>": ["<str of 10>"]}
-    assert policy["columns"] == {"references": {"<1>": "<float of 11>"}}
+    assert policy["columns"] == {"references": {"<1>": "<float of 11>", "<2>": "<bool>"}}
     assert members["state.json"] == {
         "folders": {"models": {"files": 1, "bytes": 2}, "other": {"files": 1, "bytes": 86}},
         "models": 1,
     }
     lines = members["log-1.json"]
-    assert [line["level"] for line in lines if "level" in line] == ["warning", "warning", "error", "error"]
+    assert [line["level"] for line in lines if "level" in line] == ["warning", "warning", "error", "error", "error"]
     assert lines[0]["text"] == "the limit of file descriptors stays as it is: %s"
     assert lines[0]["logger"] == limits.__name__
     assert lines[2]["logger"] == "another"

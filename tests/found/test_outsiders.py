@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from tests.relay.rig import deliver, first_bytes, message, relaying
 from treetap.errors import Interrupted, Silent, Unreachable
 from treetap.metrics import _asked_near
 from treetap.names import host_of
-from treetap.ops.relay.meeting import Bounds
+from treetap.ops.gateway.http_connections import Waiting
+from treetap.ops.relay.meeting import Bounds, Relay, _Arrival
 from treetap.party.policy import Policy
 from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.wire.ports import Address, Timeouts
+from treetap.wire.ports import Address, Identity, Role, Timeouts
 from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
 
 # ---- the relay
@@ -204,6 +207,39 @@ def test_behind_the_name_of_a_host_stands_a_port_or_nothing(header: str) -> None
     told: list[str] = []
     _asked_near(lambda *_: told.extend(["answered"]))({"HTTP_HOST": header}, lambda status, _: told.append(status))
     assert (told == ["answered"]) == (HOSTS[header] in ("127.0.0.1", "localhost", "::1"))
+
+
+class _Caller(_Line):
+    """A caller's connection of an address."""
+
+    def __init__(self, address: str, relay: Relay) -> None:
+        self._address = address
+        super().__init__()
+        self.end = _Arrival(relay)
+        self.end.connection_made(self)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return (self._address, 7) if name == "peername" else default
+
+
+@pytest.mark.parametrize(
+    ("flood", "other"),
+    [
+        ("2001:db8::{0:x}", "2001:db8:0:1::7"),
+        ("fe80::{0:x}%eth0", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "::ffff:192.0.2.8"),
+    ],
+)
+async def test_a_host_has_one_share_whatever_its_addresses(flood: str, other: str) -> None:
+    """Of IPv6 it has all of a network of 64 bits: silent connections of it give way to each other, at the relay too."""
+    flooding, ended, waiting = [flood.format(number) for number in range(1, 9)], list[str](), Waiting(4)
+    relay = Relay(Identity("relay", Role.RELAY), Any, Any, Bounds())  # type: ignore[arg-type] # no handshake comes
+    with ExitStack() as held:
+        for address in (other, *flooding):
+            held.enter_context(waiting.one(address, partial(ended.append, address)))
+            held.callback(_Caller(address, relay).abort)
+        assert ended == flooding[:4]
+        assert sorted(relay._arriving.values()) == [1, 8]
 
 
 # ---- what a coordinator hears

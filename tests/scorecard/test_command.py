@@ -315,13 +315,13 @@ def test_labels_that_are_protected_tell_no_points(trained: Path, ask: Ask, tmp_p
     assert not (tmp_path / f"{TELCO}.points.json").exists()
 
 
-def _damaged(path: Path, **changes: Any) -> Path:
-    """The same file of a party, whole, with other entries."""
+def _damaged(path: Path, seed: str = "", **changes: Any) -> Path:
+    """The same file of a party, whole, with other entries; `seed`: of its checksum, else that of bins."""
     from treetap.lab.scorecard.parts import BINS_SEED
     from treetap.models.durable import document
 
     content = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
-    path.write_bytes(document(content | changes, BINS_SEED))
+    path.write_bytes(document(content | changes, seed or BINS_SEED))
     return path
 
 
@@ -371,6 +371,8 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "of nobody": ({"from": "clinic"}, "is of clinic, who has no split in trees of these classes"),
     "without columns": ({"columns": []}, "does not fit this model (it lacks splits, or has one twice)"),
     "of other content": ({"columns": [{"handles": "x"}]}, "does not fit this model"),
+    "of an object": ({"columns": [{"handles": [0], "left": {}}]}, "does not fit this model (left: "),
+    "of no number": ({"columns": [{"handles": [0.5], "left": [[]]}]}, "does not fit this model (handles."),
 }
 
 
@@ -387,6 +389,24 @@ def test_a_file_of_bins_that_does_not_fit(case: str, trained: Path, ask: Ask, tm
     assert named in error
     path.write_text(path.read_text().replace("handles", "handle"))
     assert "is damaged" in ask("scorecard", BANK, "--bins", path)[2] or case == "without columns"
+
+
+@pytest.mark.second_tier
+def test_a_file_of_points_that_does_not_fit(trained: Path, ask: Ask, tmp_path: Path) -> None:
+    """Whatever the label holder has written, one message names the file."""
+    from treetap.lab.scorecard.parts import POINTS_SEED
+
+    _told(trained, json.dumps({"LEAF_WEIGHT": [TELCO]}))
+    words = [*_bins(ask, tmp_path, TELCO), *MERGED, "--table", "train", "--send-points", str(tmp_path), "--send-rates"]
+    assert ask("scorecard", BANK, *words, "--explained", trained / "interactive.explained.parquet")[0] == 0
+    path = tmp_path / f"{TELCO}.points.json"
+    first, *others = json.loads(path.read_text())["columns"]
+    odd: list[tuple[str, Any]] = [(key, value) for key in ("handles", "bins", "points") for value in ([], {}, ["x"])]
+    for key, value in (*odd, ("bins", [[7]]), ("handles", [10**30]), ("bad_rates", [])):
+        _damaged(path, POINTS_SEED, columns=[{**first, key: value}, *others])
+        status, out, error = ask("scorecard", TELCO, "--points", path, "--table", "train")
+        assert (status, out) == (2, ""), (key, value)
+        assert f"{path}: does not fit this model" in error
 
 
 def test_bins_that_records_do_not_take(trained: Path, ask: Ask, tmp_path: Path) -> None:

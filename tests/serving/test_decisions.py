@@ -396,6 +396,20 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "bank notes them while it serves with decision_days under [serve]" in said("list", status=2)
 
 
+def test_a_partners_name_of_a_column_forges_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does it control the terminal of whoever reads the log."""
+    config_file, log = str(_kept(tmp_path, monkeypatch)), log_of(tmp_path / "state")
+    asyncio.run(
+        log.write([{"client": "app", "status": "predicted", "reasons": ["b:x\n6 2026-03-03 app\x1b[2J\u202e"]}])
+    )
+    assert treetap_here("decisions", "list", "--config", config_file) == 0
+    *_, last = (heard := capsys.readouterr().out).splitlines()
+    assert last.endswith("reasons=b:x\\n6 2026-03-03 app\\x1b[2J\\u202e")
+    assert heard.count("\n") == 6
+
+
 def test_a_forgotten_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hashes go, of one of two ids too, with a mark; all else stays, checksums fit, and the party goes on."""
     party = PartyConfig.from_file(_kept(tmp_path, monkeypatch))
