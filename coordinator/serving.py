@@ -133,11 +133,12 @@ async def serve(
             not_before = _now() + (RETRY_S if failure else REREAD_S)
             if isinstance(failure, Refused | Pending):
                 raise failure  # by today's policies nobody serves the model
+            stays = "the tables are not read again, and those before stay served"
+            progress.status.error = f"{stays}: {failure}; tried again after {RETRY_S:g} s" if failure else ""
             if failure:
-                said = (
-                    "model %s: the tables are not read again, and those before stay served: %s; tried again after %g s"
+                log.error(
+                    "model %s: the tables are not read again, those before stay served: %s", opening.model, failure
                 )
-                log.error(said, opening.model, failure, RETRY_S)
                 continue
             del progress.status.cells[:]
             progress.status.cells.extend(following.progress.status.cells)

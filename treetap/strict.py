@@ -75,7 +75,8 @@ def _below(value: Any, base: Path) -> Any:
     if isinstance(value, Path):
         return base / value
     if isinstance(value, dict):
-        return {name: _below(inner, base) for name, inner in value.items()}
+        moved = {name: new for name, inner in value.items() if (new := _below(inner, base)) is not inner}
+        return value | moved if moved else value  # the same object does not count as a key that the file has
     return value.below(base) if isinstance(value, Strict) else value
 
 

@@ -264,7 +264,7 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
         connection.connect()
         shown = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
         own = tls is None or ("DNS", process.dns) in (shown or {}).get("subjectAltName", ())
-        connection.request("GET", "/healthz")
+        connection.request("GET", "/healthz", headers={"Host": listen})  # whatever address that means
         said = json.loads(connection.getresponse().read(1 << 16))
         if own and said["status"] in ("serving", "idle"):
             return [Finding("ok", subject, f"{name} runs: it is {said['status']}")]

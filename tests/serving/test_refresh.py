@@ -93,12 +93,10 @@ async def test_no_request_is_refused_meanwhile(way: str, refresh: str, tmp_path:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("fault", ["table", "model"])
-async def test_what_cannot_be_read_leaves_the_old_table_served(
-    fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_read_leaves_the_old_table_served(fault: str, tmp_path: Path) -> None:
     """A table, or what a party keeps of the model, which fails before a session is there.
 
-    The log says why; once it is mended it is read at the next try, without another signal.
+    The status says why; once it is mended it is read at the next try, without another signal.
     """
     async with serving(tmp_path, WAYS["interactive"]) as federation, asked_all_the_while(federation, every_s=3):
         await asyncio.sleep(REREAD_S)
@@ -110,8 +108,10 @@ async def test_what_cannot_be_read_leaves_the_old_table_served(
             model.rename(hidden)
         federation.node(LABEL_HOLDER).served_models.rereads += 1
         await asyncio.sleep(RETRY_S + 20)  # twice
-        assert ("predict.parquet: is not readable" if fault == "table" else "feature-b") in caplog.text
-        assert "the tables are not read again, and those before stay served" in caplog.text
+        (status,) = federation.jobs.status("s")
+        assert status.state == "running"
+        assert status.error.startswith("the tables are not read again, and those before stay served: ")
+        assert ("predict.parquet: is not readable" if fault == "table" else "feature-b") in status.error
         assert await knows(federation, False)
         assert sessions(federation) == [(1, 0)] * 3
         write(federation)
@@ -120,6 +120,7 @@ async def test_what_cannot_be_read_leaves_the_old_table_served(
         await asyncio.sleep(RETRY_S + 10)
         assert await knows(federation, True)
         assert sessions(federation) == [(4, 0)] * 3
+        assert not federation.jobs.status("s")[0].error
 
 
 @pytest.mark.second_tier(but=1)
