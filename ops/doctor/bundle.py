@@ -219,7 +219,7 @@ def said() -> tuple[frozenset[str], list[tuple[str, re.Pattern[str]]]]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """What fits the text with anything filled in; a part that was found is not looked for again, as that can take ages."""
+    """What fits the text with anything filled in; a part is looked for once, since to try all its places takes ages."""
     first, *rest = map(re.escape, _FILLED.split(text))
     inner = "".join(f"(?>.*?{part})" for part in rest[:-1])
     return re.compile(first + inner + "".join(f".*{part}" for part in rest[-1:]), re.DOTALL)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import disk_usage
 from typing import Literal, NoReturn
 
 from treetap import version
@@ -22,6 +23,7 @@ from treetap.errors import ConfigError, Interrupted, Refused, visible
 from treetap.logs import OF_SPANS
 from treetap.names import asked_at
 from treetap.process.config import TelemetryConfig
+from treetap.terminal import size
 from treetap.version import install
 from treetap.wire import certificates as lists
 from treetap.wire.certificates import fingerprint, read_certificates
@@ -37,6 +39,8 @@ HELLO_S, PROBE_S = 2.5, 2.0
 SOON = timedelta(days=30)
 #: Seconds that two clocks may differ without a warning, and without a fault.
 SKEW_S, MOST_SKEW_S = 30.0, 300.0
+#: Bytes that a state folder takes at least.
+ROOM = 1 << 20
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -293,8 +297,9 @@ def check_state(state: Path) -> list[Finding]:
     subject = f"state = {state}"
     try:
         if state.is_dir():
-            with tempfile.TemporaryFile(dir=state):
-                return [Finding("ok", subject, "can be written")]
+            with tempfile.TemporaryFile(dir=state) as file:
+                file.write(bytes(ROOM))
+            return [Finding("ok", subject, f"can be written; {size(disk_usage(state).free)} are free")]
         if state.exists():
             return [Finding("fault", subject, "is a file; name a folder")]
     except OSError as failure:

@@ -18,7 +18,9 @@ from tests.simulator import Federation, Message, failed
 from tests.worlds import PARTIES
 from treetap.coordinator.serving import REREAD_S, RETRY_S
 from treetap.errors import Refused, TreetapError
+from treetap.names import ALL
 from treetap.party.config import ServeConfig, seconds_of
+from treetap.protocols.limits import Partner
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import control_pb2, serving_pb2, setup_pb2
 
@@ -92,9 +94,16 @@ async def test_no_request_is_refused_meanwhile(way: str, refresh: str, tmp_path:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("fault", ["table", "model"])
-async def test_what_cannot_be_read_leaves_the_old_table_served(fault: str, tmp_path: Path) -> None:
-    """A table, or what a party keeps of the model, which fails before a session is there.
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("table", "predict.parquet: is not readable"),
+        ("model", B),
+        ("limit", "the records_per_day of its policy are used"),
+    ],
+)
+async def test_what_cannot_be_read_leaves_the_old_table_served(fault: str, says: str, tmp_path: Path) -> None:
+    """A table, or what a party keeps of the model, which fails before a session is there; records beyond a day's limit.
 
     The status says why; once it is mended it is read at the next try, without another signal.
     """
@@ -105,18 +114,25 @@ async def test_what_cannot_be_read_leaves_the_old_table_served(fault: str, tmp_p
             write(federation, b"no table")
         else:
             write(federation)
+        if fault == "model":
             model.rename(hidden)
+        if fault == "limit":
+            policy = federation.policy(B)
+            limited = policy.model_copy(update={"partners": {ALL: Partner(records_per_day=1)}})
+            federation.node(B).go_by(federation.configs[B].under(limited))
         federation.node(LABEL_HOLDER).served_models.rereads += 1
         await asyncio.sleep(RETRY_S + 20)  # twice
         (status,) = federation.jobs.status("s")
         assert status.state == "running"
         assert status.error.startswith("the tables are not read again, and those before stay served: ")
-        assert ("predict.parquet: is not readable" if fault == "table" else "feature-b") in status.error
+        assert says in status.error
         assert await knows(federation, False)
         assert sessions(federation) == [(1, 0)] * 3
         write(federation)
         if fault == "model":
             hidden.rename(model)
+        if fault == "limit":
+            federation.node(B).go_by(federation.configs[B].under(policy))
         await asyncio.sleep(RETRY_S + 10)
         assert await knows(federation, True)
         assert sessions(federation) == [(4, 0)] * 3
