@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import ssl
@@ -180,6 +181,8 @@ def check_listen(process: Identity, listen: str, tls: Transport, field: str = "l
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
+    if fault != os.strerror(errno.EADDRINUSE):
+        return [Finding("fault", subject, f"{fault}; name an address of this host, and a port that this user may take")]
     own = tls if isinstance(tls, Insecure) else replace(tls, proxied=False)  # on this host
     findings = check_server(Address(name, asked_at(listen), process.role), own)
     if findings[0].level == "fault":
@@ -200,7 +203,10 @@ def check_relay(relay: Address, process: Identity, tls: Transport) -> list[Findi
     try:
         say_hello(Address(process.name, relay.location, process.role), tls, HELLO_S)
     except (Interrupted, Refused):
-        return [Finding("warning", subject, f"{relay.name} is there; {process.name} is not registered: is it running?")]
+        said = (
+            f"{relay.name} is there; {process.name} is not registered: start it, or read in its log why it is refused"
+        )
+        return [Finding("warning", subject, said)]
     return [Finding("ok", subject, f"{process.name} is registered and reached there")]
 
 

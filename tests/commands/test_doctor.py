@@ -315,6 +315,13 @@ def test_a_gateway_of_all_addresses_is_asked_by_the_one_in_its_file(everywhere: 
     assert (finding.level, finding.message) == ("ok", "gateway runs: it is idle")
 
 
+def test_an_address_of_another_host_is_a_fault(tmp_path: Path, certs: Path) -> None:
+    """Nobody is asked there."""
+    listen = "192.0.2.1:7101"
+    fault = _of(_doctor(_party(tmp_path, certs, listen=listen), 2), "fault")[f"listen = {listen}"]
+    assert fault.startswith("Cannot assign requested address; name an address of this host")
+
+
 def test_a_full_disk_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file can be made there, and nothing written into it."""
     full = partial(open, "/dev/full", "wb")
