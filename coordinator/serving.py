@@ -133,8 +133,12 @@ async def serve(
             not_before = _now() + (RETRY_S if failure else REREAD_S)
             if isinstance(failure, Refused | Pending) and not isinstance(failure, LimitReached):
                 raise failure  # by today's policies nobody serves the model
-            stays = "the tables are not read again, and those before stay served"
-            progress.status.error = f"{stays}: {failure}; tried again after {RETRY_S:g} s" if failure else ""
+            progress.status.error = (
+                "the tables are not read again, and those before stay served: "
+                f"{failure}; tried again after {RETRY_S:g} s"
+                if failure
+                else ""
+            )
             if failure:
                 log.error(
                     "model %s: the tables are not read again, those before stay served: %s", opening.model, failure

@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
-#: What a schema knows of `emits`: its keys, and the receivers that are no certificate's name.
-_EMITS: dict[str, Any] = {
-    "propertyNames": {"enum": [*CLASSES]},
-    "additionalProperties": {"items": {"enum": [*KINDS, EVERYBODY]}},
-}
 #: The tables of a party whose operator is one person with the others': all that a job needs.
 PERMISSIVE: Mapping[str, Mapping[str, Any]] = {
     "keys": {"schemes": list(SCHEMES), "min_key_bits": 512},
@@ -92,7 +87,13 @@ class Policy(PolicyTable):
     """Limits on the parameters of trainings."""
     partners: dict[ProcessName | Literal["*"], Partner] = {}
     """Limits on a partner, by its name; "*" has those of all parties without a table of their own."""
-    emits: dict[str, list[str]] = Field({}, json_schema_extra=_EMITS)
+    emits: dict[str, list[str]] = Field(
+        {},
+        json_schema_extra={  # treetap's own words among names of certificates
+            "propertyNames": {"enum": [*CLASSES]},
+            "additionalProperties": {"items": {"enum": [*KINDS, EVERYBODY]}},
+        },
+    )
     """Receivers by disclosure class: certificate names, "parties", "coordinators", "dealers", "clients" or "*". A class
     that is not named keeps its default.
     """

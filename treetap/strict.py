@@ -220,8 +220,7 @@ def _what(error: object) -> str:
     if not _shown(value := error["input"]):  # the check may have named it
         message = message.replace(repr(value), "this value")
     quoted = isinstance(value, str) and error["type"] in ("int_type", "float_type", "bool_type")
-    shown = "" if isinstance(value, dict) else _shown(value)
-    return f"{message}{shown}{'; write it without quotes' if quoted else ''}"
+    return f"{message}{'' if isinstance(value, dict) else _shown(value)}{'; write it without quotes' if quoted else ''}"
 
 
 def _shown(value: object) -> str:

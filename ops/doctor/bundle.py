@@ -113,8 +113,7 @@ def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> obj
         others = [inner for name, inner in value.items() if name not in known]
         return kept | {f"<{number}>": shown(inner, rest, whole, own=True) for number, inner in enumerate(others, 1)}
     if isinstance(value, list):
-        items = {"anyOf": [part["items"] for part in parts if "items" in part]}
-        return [shown(one, items, whole, own=own) for one in value]
+        return [shown(one, {"anyOf": [part.get("items", {}) for part in parts]}, whole, own=own) for one in value]
     words = {
         word
         for part in parts
@@ -163,8 +162,8 @@ def _state(state: Path) -> Json:
                 folder = file.relative_to(state).parts[0]
                 row = counted.setdefault(folder if folder in FOLDERS else "other", [0, 0])
                 row[0], row[1] = row[0] + 1, row[1] + file.stat().st_size
-    whole = len(list(state.glob(f"models/*/{MANIFEST}")))
-    return {"folders": {name: {"files": n, "bytes": b} for name, (n, b) in counted.items()}, "models": whole}
+    folders = {name: {"files": n, "bytes": b} for name, (n, b) in counted.items()}
+    return {"folders": folders, "models": len(list(state.glob(f"models/*/{MANIFEST}")))}
 
 
 def _lines(log: Path) -> Iterator[Json]:
@@ -221,5 +220,5 @@ def said() -> tuple[frozenset[str], list[tuple[str, re.Pattern[str]]]]:
 def _pattern(text: str) -> re.Pattern[str]:
     """What fits the text with anything filled in; a part is looked for once, since to try all its places takes ages."""
     first, *rest = map(re.escape, _FILLED.split(text))
-    inner = "".join(f"(?>.*?{part})" for part in rest[:-1])
-    return re.compile(first + inner + "".join(f".*{part}" for part in rest[-1:]), re.DOTALL)
+    parts = [*(f"(?>.*?{part})" for part in rest[:-1]), *(f".*{part}" for part in rest[-1:])]
+    return re.compile("".join([first, *parts]), re.DOTALL)
