@@ -2,8 +2,8 @@
 
 Once the label holder's tables are to be read again another attempt begins beside the one that serves: every party
 opens the model, reads its table and aligns it anew. Then clients are answered by the new attempt; the old one answers
-what waits there, and its parties leave it. An attempt beside that fails is left alone, and the old one goes on; one
-that a party refuses ends the job, for its policy or its people have changed.
+what waits there, and its parties leave it. An attempt beside that fails is left alone, and the old one goes on, also
+where it reaches a limit on a partner; one that a party refuses ends the job, for its policy or its people have changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from treetap.coordinator import protocols
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import LEAVE_S, Roster, answered
-from treetap.errors import Pending, Refused, TreetapError
+from treetap.errors import LimitReached, Pending, Refused, TreetapError
 from treetap.process.together import ended, together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
@@ -128,13 +128,18 @@ async def serve(
                 continue
             failure, preparing = preparing.result(), None
             not_before = _now() + (RETRY_S if failure else REREAD_S)
-            if isinstance(failure, Refused | Pending):
+            if isinstance(failure, Refused | Pending) and not isinstance(failure, LimitReached):
                 raise failure  # by today's policies nobody serves the model
+            progress.status.error = (
+                "the tables are not read again, and those before stay served: "
+                f"{failure}; tried again after {RETRY_S:g} s"
+                if failure
+                else ""
+            )
             if failure:
-                said = (
-                    "model %s: the tables are not read again, and those before stay served: %s; tried again after %g s"
+                log.error(
+                    "model %s: the tables are not read again, those before stay served: %s", opening.model, failure
                 )
-                log.error(said, opening.model, failure, RETRY_S)
                 continue
             del progress.status.cells[:]
             progress.status.cells.extend(following.progress.status.cells)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused, did_you_mean
 from treetap.names import ALL, CLIENTS, COORDINATORS, DEALERS, KINDS, NAME, PARTIES
@@ -87,10 +87,15 @@ class Policy(PolicyTable):
     """Limits on the parameters of trainings."""
     partners: dict[ProcessName | Literal["*"], Partner] = {}
     """Limits on a partner, by its name; "*" has those of all parties without a table of their own."""
-    emits: dict[str, list[str]] = {}
+    emits: dict[str, list[str]] = Field(
+        {},
+        json_schema_extra={  # treetap's own words among names of certificates
+            "propertyNames": {"enum": [*CLASSES]},
+            "additionalProperties": {"items": {"enum": [*KINDS, EVERYBODY]}},
+        },
+    )
     """Receivers by disclosure class: certificate names, "parties", "coordinators", "dealers", "clients" or "*". A class
-    that is
-    not named keeps its default.
+    that is not named keeps its default.
     """
 
     @field_validator("emits")

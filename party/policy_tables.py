@@ -11,6 +11,7 @@ from treetap.errors import Refused
 from treetap.names import ALL, is_location, permits
 from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES
+from treetap.protocols.limits import Limits, Partner
 from treetap.strict import ProcessName, Reachable, Strict
 
 #: Values of `preview`; each lets a preview tell what those before it let.
@@ -316,7 +317,11 @@ TABLES: dict[str, type[PolicyTable]] = {
 #: Key → the table that it stands in.
 PLACES = {key: name for name, table in TABLES.items() for key in table.model_fields}
 #: Keys that are written under a table of a table.
-_SUBTABLES = {"addresses": "people.addresses", "previews_per_day": 'partners."*"'}
+_SUBTABLES = {
+    **dict.fromkeys(Limits.model_fields, "limits"),
+    **dict.fromkeys(Partner.model_fields, 'partners."*"'),
+    "addresses": "people.addresses",
+}
 
 
 def toml(value: Any) -> str:

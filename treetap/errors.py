@@ -105,6 +105,10 @@ class Refused(TreetapError):
     """The caller is not entitled to this, or this party's policy forbids the answer."""
 
 
+class LimitReached(Refused):
+    """A job has reached a partner's limit in this party's policy: of a day, or of a list's length."""
+
+
 class Interrupted(TreetapError):
     """The job stopped; `treetap resume` continues it."""
 

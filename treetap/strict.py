@@ -75,7 +75,8 @@ def _below(value: Any, base: Path) -> Any:
     if isinstance(value, Path):
         return base / value
     if isinstance(value, dict):
-        return {name: _below(inner, base) for name, inner in value.items()}
+        moved = {name: new for name, inner in value.items() if (new := _below(inner, base)) is not inner}
+        return value | moved if moved else value  # the same object does not count as a key that the file has
     return value.below(base) if isinstance(value, Strict) else value
 
 
@@ -169,8 +170,8 @@ def _about_key(location: tuple[int | str, ...], schema: type[BaseModel]) -> str:
     *tables, key = location
     if tables and key in _keys(schema):
         return "; it is a key of the whole file: put it above the first [table]"
-    table = _schema_at(schema, tables)
-    return table.about_unknown(str(key)) if issubclass(table, Strict) else ""
+    kinds = (_schema_at(schema, tables), schema)  # the file knows tables beside this one
+    return next(filter(None, (kind.about_unknown(str(key)) for kind in kinds if issubclass(kind, Strict))), "")
 
 
 def _keys(schema: type[BaseModel]) -> list[str]:
@@ -218,7 +219,8 @@ def _what(error: object) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if not _shown(value := error["input"]):  # the check may have named it
         message = message.replace(repr(value), "this value")
-    return message if isinstance(error["input"], dict) else f"{message}{_shown(error['input'])}"
+    quoted = isinstance(value, str) and error["type"] in ("int_type", "float_type", "bool_type")
+    return f"{message}{'' if isinstance(value, dict) else _shown(value)}{'; write it without quotes' if quoted else ''}"
 
 
 def _shown(value: object) -> str:

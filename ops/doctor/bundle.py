@@ -27,13 +27,15 @@ import treetap
 from treetap import version
 from treetap.commands.options import reading
 from treetap.errors import BadInput, refuse
-from treetap.logs import LEVELS
+from treetap.logs import LEVELS, LONGEST_LINE, LONGEST_TRACEBACK
 from treetap.models.durable import write_whole
 from treetap.models.store import MANIFEST
 from treetap.ops.doctor.connections import Finding
 from treetap.party.policy import Policy
 from treetap.party.runtime.job_store import DECISIONS, DRAWS, PREVIEWED, QUERIES, TRANSCRIPTS
 from treetap.strict import read_toml
+from treetap.wire.frame import PATHS
+from treetap.wire.v2 import control_pb2
 
 #: Last lines of a log that are looked at, and bytes that these can have.
 MOST_LINES, MOST_BYTES = 20_000, 1 << 25
@@ -46,12 +48,13 @@ SUBJECTS = {
 }
 Json = Mapping[str, Any]
 _TEXT = re.compile(
-    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>\S+) (?:\[.*?\] )?(?P<message>.*)"
+    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>\S+) "
+    r"(?:\[(?>[^]]*?\bstep=(?P<step>\w+))?[^]]*\] )?(?P<message>.*)"
 )
 _FRAME = re.compile(r'File ".*?([\w-]+/[\w-]+\.py)", line (\d+), in (\w+)')
 _FILLED = re.compile(r"%[-#0 +]*[\d.*]*[sdrfgxi]")
 #: Letters that a text of the source must have itself, so that what was filled in does not pass for it.
-_LEAST = 12
+_LEAST = 7
 
 
 def write_bundle(
@@ -65,6 +68,7 @@ def write_bundle(
     refuse(
         (path.exists(), f"{path}: is there already; name another file, or remove it"),
         (not path.parent.is_dir(), f"{path.parent}: is no folder; make it, or name another one"),
+        *((log.exists() and not log.is_file(), f"{log}: is no file; write its lines into one first") for log in logs),
         kind=BadInput,
     )
     names = sorted({re.split(r"[^\w.-]", text)[0] for text in metadata.requires("treetap") or ()})
@@ -111,6 +115,7 @@ def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> obj
         known = dict[str, Json]()
         for part in parts:
             known |= part.get("properties", {})
+            known |= dict.fromkeys(part.get("propertyNames", {}).get("enum", ()), part.get("additionalProperties"))
         more = [part["additionalProperties"] for part in parts if isinstance(part.get("additionalProperties"), dict)]
         rest = {"anyOf": more} if more else {}
         kept = {name: shown(value[name], one, whole, own=own) for name, one in known.items() if name in value}
@@ -120,8 +125,7 @@ def shown(value: object, schema: Json, whole: Json, *, own: bool = False) -> obj
             for number, inner in enumerate(others, 1)
         }
     if isinstance(value, list):
-        items = {"anyOf": [part["items"] for part in parts if "items" in part]}
-        return [shown(one, items, whole, own=own) for one in value]
+        return [shown(one, {"anyOf": [part.get("items", {}) for part in parts]}, whole, own=own) for one in value]
     words = {
         word
         for part in parts
@@ -158,8 +162,8 @@ def _state(state: Path) -> Json:
                 folder = file.relative_to(state).parts[0]
                 row = counted.setdefault(folder if folder in FOLDERS else "other", [0, 0])
                 row[0], row[1] = row[0] + 1, row[1] + file.stat().st_size
-    whole = len(list(state.glob(f"models/*/{MANIFEST}")))
-    return {"folders": {name: {"files": n, "bytes": b} for name, (n, b) in counted.items()}, "models": whole}
+    folders = {name: {"files": n, "bytes": b} for name, (n, b) in counted.items()}
+    return {"folders": folders, "models": len(list(state.glob(f"models/*/{MANIFEST}")))}
 
 
 def _lines(log: Path) -> Iterator[Json]:
@@ -167,14 +171,14 @@ def _lines(log: Path) -> Iterator[Json]:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MOST_BYTES))
         lines = file.read(MOST_BYTES).decode(errors="replace").splitlines()
-    for line in lines[-MOST_LINES:]:
+    for line in lines[-MOST_LINES:]:  # journals and engines put words of theirs before each
+        fits = _TEXT.search(line[:LONGEST_LINE])
         try:
-            part = json.loads(line)
-        except ValueError:
-            fits = _TEXT.fullmatch(line)
-            part = fits.groupdict() if fits else {"traceback": line}
+            part = fits.groupdict() if fits else json.loads(line[max(0, line.find("{")) :])
+        except (ValueError, RecursionError):
+            part = {"traceback": line}
         if isinstance(part, dict):
-            frames = [":".join(frame) for frame in _FRAME.findall(str(part.get("traceback", "")))]
+            frames = [":".join(frame) for frame in _FRAME.findall(str(part.get("traceback", ""))[:LONGEST_TRACEBACK])]
             if row := _line(part) | ({"frames": frames} if frames else {}):
                 yield row
 
@@ -189,6 +193,7 @@ def _line(part: Json) -> dict[str, object]:
         "time": time if re.fullmatch(r"\d{4}-\d\d-\d\d[ T][\d:.,+-]{8,21}", time) else "",
         "level": level.lower(),
         "logger": logger if logger in modules else "another",
+        **({"step": step} if (step := part.get("step")) in PATHS[control_pb2.StepRequest] else {}),
         "text": text,
     }
 
@@ -202,10 +207,18 @@ def said() -> tuple[frozenset[str], list[tuple[str, re.Pattern[str]]]]:
             modules.add(".".join(("treetap", *file.relative_to(root).with_suffix("").parts)).removesuffix(".__init__"))
             text = file.read_text(encoding="utf-8")
             for node in ast.walk(ast.parse(text)) if "log." in text else ():
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
-                    texts |= {arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)}
+                if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("log.") in {
+                    "exception",
+                    "log",
+                    *LEVELS,
+                }:
+                    texts |= {arg.value for arg in node.args[:2] if isinstance(arg, ast.Constant)}
     kept = [text for text in texts if isinstance(text, str) and len(_FILLED.sub("", text)) >= _LEAST]
-    return frozenset(modules), [
-        (text, re.compile(".*".join(map(re.escape, _FILLED.split(text))), re.DOTALL))
-        for text in sorted(kept, key=len, reverse=True)
-    ]
+    return frozenset(modules), [(text, _pattern(text)) for text in sorted(kept, key=len, reverse=True)]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """What fits the text with anything filled in; a part is looked for once, since to try all its places takes ages."""
+    first, *rest = map(re.escape, _FILLED.split(text))
+    parts = [*(f"(?>.*?{part})" for part in rest[:-1]), *(f".*{part}" for part in rest[-1:])]
+    return re.compile("".join([first, *parts]), re.DOTALL)

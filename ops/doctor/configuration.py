@@ -95,7 +95,10 @@ def run(path: Path | None, bundle: Path | None = None, logs: Sequence[Path] = ()
                 raise
             findings = [Finding("fault", "configuration", str(fault))]
     if bundle is not None:
-        findings.append(write_bundle(bundle, path, schema, findings, logs))
+        try:
+            findings.append(write_bundle(bundle, path, schema, findings, logs))
+        except BadInput as fault:  # such as a full disk, of which the findings may say more
+            findings.append(Finding("fault", "bundle", str(fault)))
     end(findings, about, as_json=as_json)
 
 

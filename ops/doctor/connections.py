@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import ssl
@@ -15,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import disk_usage
 from typing import Literal, NoReturn
 
 from treetap import version
@@ -22,6 +24,7 @@ from treetap.errors import ConfigError, Interrupted, Refused, visible
 from treetap.logs import OF_SPANS
 from treetap.names import asked_at
 from treetap.process.config import TelemetryConfig
+from treetap.terminal import size
 from treetap.version import install
 from treetap.wire import certificates as lists
 from treetap.wire.certificates import fingerprint, read_certificates
@@ -176,6 +179,8 @@ def check_listen(process: Identity, listen: str, tls: Transport, field: str = "l
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
+    if fault != os.strerror(errno.EADDRINUSE):
+        return [Finding("fault", subject, f"{fault}; name an address of this host, and a port that this user may take")]
     own = tls if isinstance(tls, Insecure) else replace(tls, proxied=False)  # on this host
     findings = check_server(Address(name, asked_at(listen), process.role), own)
     if findings[0].level == "fault":
@@ -196,7 +201,7 @@ def check_relay(relay: Address, process: Identity, tls: Transport) -> list[Findi
     try:
         say_hello(Address(process.name, relay.location, process.role), tls, HELLO_S)
     except (Interrupted, Refused):
-        return [Finding("warning", subject, f"{relay.name} is there; {process.name} is not registered: is it running?")]
+        return [Finding("warning", subject, f"{relay.name} is there; {process.name} is not registered: read its log")]
     return [Finding("ok", subject, f"{process.name} is registered and reached there")]
 
 
@@ -264,7 +269,7 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
         connection.connect()
         shown = connection.sock.getpeercert() if isinstance(connection.sock, ssl.SSLSocket) else None
         own = tls is None or ("DNS", process.dns) in (shown or {}).get("subjectAltName", ())
-        connection.request("GET", "/healthz")
+        connection.request("GET", "/healthz", headers={"Host": listen})  # whatever address that means
         said = json.loads(connection.getresponse().read(1 << 16))
         if own and said["status"] in ("serving", "idle"):
             return [Finding("ok", subject, f"{name} runs: it is {said['status']}")]
@@ -293,8 +298,9 @@ def check_state(state: Path) -> list[Finding]:
     subject = f"state = {state}"
     try:
         if state.is_dir():
-            with tempfile.TemporaryFile(dir=state):
-                return [Finding("ok", subject, "can be written")]
+            with tempfile.TemporaryFile(dir=state) as file:
+                file.write(bytes(1 << 20))  # an empty file can be made on a full disk too
+            return [Finding("ok", subject, f"can be written; {size(disk_usage(state).free)} are free")]
         if state.exists():
             return [Finding("fault", subject, "is a file; name a folder")]
     except OSError as failure:

@@ -295,23 +295,25 @@ class Approvals:
 
     def _covering(self, asked: Asked) -> Standing | None:
         """A standing approval that lets a job in, or has let it in already."""
-        for standing in self._standing.values():
-            if standing.fault(asked, self._party, self.clock()):
-                continue
-            content = statement("standing approval", standing, party=self._party)
-            try:
-                check_countersigned(self._party, self._transport, standing.countersigned, content)
-            except Malformed as fault:
-                log.error("standing approval %s does not count: %s", standing.name, fault)
-                continue
-            return standing
-        return None
+        return next((standing for standing in self._standing.values() if not self._fault(standing, asked)), None)
 
     def faults(self, asked: Asked) -> Iterator[str]:
         """The reasons why no standing approval lets a job in, one for each."""
         for standing in self._standing.values():
-            if fault := standing.fault(asked, self._party, self.clock()):
+            if fault := self._fault(standing, asked):
                 yield f"standing approval {standing.name}: {fault}"
+
+    def _fault(self, standing: Standing, asked: Asked) -> str:
+        """The reason why it does not let a job in; empty if it does."""
+        if fault := standing.fault(asked, self._party, self.clock()):
+            return fault
+        content = statement("standing approval", standing, party=self._party)
+        try:
+            check_countersigned(self._party, self._transport, standing.countersigned, content)
+        except Malformed as why:
+            log.error("standing approval %s does not count: %s", standing.name, why)
+            return f"it does not count, as {why}; make it anew, under another name"
+        return ""
 
     def _let_in(self, asked: Asked) -> bool:
         """Let a job in by a standing approval, if one covers it: counted first, then decided."""

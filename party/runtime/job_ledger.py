@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from treetap.errors import Refused
+from treetap.errors import LimitReached, Refused
 from treetap.names import ALL
 from treetap.party.runtime.ledger import DAY_S, Charge, Kind, Ledger, Occasion, utc
 
@@ -64,10 +64,10 @@ class JobLedger:
             self._check_day(Charge(counted, self.occasion))
 
     def check_list(self, owner: str, ids: int) -> None:
-        """Raise `Refused` if a party's list of blinded ids is longer than the policy lets it be."""
+        """Raise `LimitReached` if a party's list of blinded ids is longer than the policy lets it be."""
         for partner, rules in self._rules():
             if partner == owner and rules.largest_list is not None and ids > rules.largest_list:
-                raise Refused(
+                raise LimitReached(
                     f"{self.party} does not raise a list of {owner} with more than {rules.largest_list} ids: its "
                     f"policy says largest_list = {rules.largest_list} under [partners.{owner}]; align a smaller table, "
                     f"or change it in {self.party}'s policy file and send {self.party} SIGHUP"
@@ -121,7 +121,7 @@ class JobLedger:
                     *(self.occasion.job, key, most, partner, _again(past, over)),
                 )
                 # no more than this is said: other coordinators may have asked for them
-                raise Refused(
+                raise LimitReached(
                     f"{self.party} takes no part: the {key} of its policy are used up; its log says until when"
                 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -374,7 +375,7 @@ def test_what_is_no_standing_approval_is_refused(text: str, says: str, again: Ca
 def test_a_forged_standing_approval_lets_in_nothing(
     forged: dict[str, Any], tmp_path: Path, again: Callable[[], Approvals]
 ) -> None:
-    """Its bounds, the jobs that it has let in and its end are signed."""
+    """Its bounds, the jobs that it has let in and its end are signed; the approver is told."""
     again().stand(ANN, STANDING)
     _admitted(again(), OTHER)
     if "revoked" in forged:
@@ -383,6 +384,8 @@ def test_a_forged_standing_approval_lets_in_nothing(
     plain = read_document(path, SEED)
     write_document(path, {**plain, **forged}, SEED)
     _waits(again())
+    (said,) = again().faults(JOB)
+    assert re.fullmatch("standing approval weekly: it does not count, as .*; make it anew, under another name", said)
     with pytest.raises(BadInput, match="there is a standing approval of that name"):
         again().stand(ANN, STANDING)
 

@@ -57,7 +57,7 @@ approvers = ["hunter2secret"]
 [columns]
 references = { incomeXY = 3141.592653, "Grünwald" = true }
 [emits]
-PREDICTION = ["job-of-xyz"]
+PREDICTION = ["job-of-xyz", "clients"]
 """
 
 
@@ -136,7 +136,7 @@ def test_a_bundle_helps_and_has_no_canary(kind: type[logging.Formatter], fault: 
     }
     policy = members["policy.json"]
     assert policy["people"]["approval"] == "manual"
-    assert policy["emits"] == {"<1>": ["<str of 10>"]}
+    assert policy["emits"] == {"PREDICTION": ["<str of 10>", "clients"]}
     assert policy["columns"] == {"references": {"<1>": "<float of 11>", "<2>": "<bool>"}}
     assert members["state.json"] == {
         "folders": {"models": {"files": 1, "bytes": 2}, "other": {"files": 1, "bytes": 86}},
@@ -166,12 +166,43 @@ def test_without_a_configuration_versions_and_kernels(tmp_path: Path) -> None:
 
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
+    """An archive that cannot be written is one more finding."""
     (there := tmp_path / "a.zip").write_bytes(b"mine")
-    assert "is there already" in refused(treetap("doctor", "--bundle", there))
-    assert there.read_bytes() == b"mine"
+    os.mkfifo(pipe := tmp_path / "pipe.log")
     assert "--log goes with --bundle" in refused(treetap("doctor", "--log", there))
-    assert "no.log" in refused(treetap("doctor", "--bundle", tmp_path / "b.zip", "--log", tmp_path / "no.log"))
-    assert "is no folder" in refused(treetap("doctor", "--bundle", tmp_path / "no" / "b.zip"))
+    for archive, log, says in [
+        (there, [], "is there already"),
+        (tmp_path / "b.zip", ["--log", tmp_path / "no.log"], "no.log: cannot be read"),
+        (tmp_path / "b.zip", ["--log", pipe], "pipe.log: is no file; write its lines into one first"),
+        (tmp_path / "no" / "b.zip", [], "is no folder"),
+    ]:
+        done = treetap("doctor", "--bundle", archive, *log, "--json")
+        assert done.status == 2
+        *others, last = json.loads(done.out)["findings"]
+        assert others
+        assert last["level"] == "fault"
+        assert says in last["message"]
+    assert there.read_bytes() == b"mine"
+    assert set(tmp_path.iterdir()) == {there, pipe}
+
+
+AGES = "a: after : job " * 400
+
+
+@pytest.mark.parametrize("before", ["", "Dec 01 16:55:38 host treetap[12]: ", "\x1b[36mbank_1 |\x1b[0m "])
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"2026-12-01 16:55:38,478 WARNING x [job=a step=leave] {AGES}",
+        json.dumps({"level": "warning", "step": "leave", "message": AGES}),
+    ],
+)
+def test_a_line_is_told_behind_words_of_a_journal(before: str, line: str, tmp_path: Path) -> None:
+    """One that would fit a text in ages of ways, or is nested without end, holds nothing up."""
+    (log := tmp_path / "a.log").write_text(f"{before}{line}\n{'[' * 10**5}\n", "utf-8")
+    write_bundle(tmp_path / "a.zip", None, BaseModel, [], [log])
+    (shown,) = _members(tmp_path / "a.zip")["log-1.json"]
+    assert (shown["level"], shown["step"], shown["logger"]) == ("warning", "leave", "another")
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

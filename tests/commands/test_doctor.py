@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +292,42 @@ def test_listed_cuts_of_a_party_with_column_privacy(tmp_path: Path, certs: Path)
     assert _of(findings, "ok")["table all"] == "2 records, 2 feature columns"
     assert _of(findings, "ok")["table some"].endswith("and those of 'x' follow from cells: list their cuts")
     assert "cuts names column 'z', which is encoded as 'ordinal'" in _of(findings, "fault")["table texts"]
+
+
+@pytest.mark.parametrize("everywhere", ["0.0.0.0", "[::]"])
+def test_a_gateway_of_all_addresses_is_asked_by_the_one_in_its_file(everywhere: str) -> None:
+    """It is called on loopback, for which its certificate need not be: under another name it answers 421."""
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if f"{everywhere}:" in self.headers["Host"] else 421)
+            self.end_headers()
+            self.wfile.write(b'{"status": "idle"}')
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if everywhere == "[::]" else socket.AF_INET
+
+    with Server((everywhere.strip("[]"), 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        listen = f"{everywhere}:{server.server_port}"
+        (finding,) = connections.check_http(Identity("gateway", Role.GATEWAY), listen, None)
+        server.shutdown()
+    assert (finding.level, finding.message) == ("ok", "gateway runs: it is idle")
+
+
+def test_an_address_of_another_host_is_a_fault(tmp_path: Path, certs: Path) -> None:
+    """Nobody is asked there."""
+    listen = "192.0.2.1:7101"
+    fault = _of(_doctor(_party(tmp_path, certs, listen=listen), 2), "fault")[f"listen = {listen}"]
+    assert fault.startswith("Cannot assign requested address; name an address of this host")
+
+
+def test_a_full_disk_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file can be made there, and nothing written into it."""
+    full = partial(open, "/dev/full", "wb")
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: full())
+    (finding,) = connections.check_state(tmp_path)
+    assert (finding.level, finding.message.partition(";")[0]) == ("fault", "cannot be written: No space left on device")
 
 
 def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:

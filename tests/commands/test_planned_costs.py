@@ -65,7 +65,7 @@ def test_a_draft_that_one_scheme_alone_takes(tmp_path: Path) -> None:
 def test_a_large_job_is_named(tmp_path: Path) -> None:
     """Above a gigabyte or two gibibytes, whether its scheme was open or not."""
     assert _planned(_draft(tmp_path, 1_000_000, 25, n_estimators=5, scheme=LATTICE))[1] == [
-        "by lattice at most 1.13 GB will be sent, and a party holds some 1.3 GiB"
+        "by lattice at most 1.13 GB of ciphertexts will be sent, and a party holds some 1.3 GiB"
     ]
     assert _planned(_draft(tmp_path, 30_000, 11, scheme=PAILLIER))[1] == []
 

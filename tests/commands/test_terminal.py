@@ -198,7 +198,7 @@ def test_each_change_of_a_jobs_state_is_a_line(terminal_: bool, monkeypatch: pyt
         for state, error in [*heard, ("interrupted", "telco is away"), ("finished", "")]:
             say(jobs_pb2.JobStatus(kind="train", state=state, error=error, planned_bytes=12 * 10**9, planned_mib=1536))
     lines = re.findall(r"first: [^\r\n\x1b]+", written.getvalue())
-    much = "in an attempt at most 12.00 GB will be sent, and a party holds some 1.5 GiB"
+    much = "in an attempt at most 12.00 GB of ciphertexts will be sent, and a party holds some 1.5 GiB"
     assert [line.strip() for line in lines] == [
         f"first: {it}" for it in (much, "waiting for approval of telco", "waits\\n", "running", "interrupted")
     ]

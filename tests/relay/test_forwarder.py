@@ -87,6 +87,7 @@ SAID: dict[str, tuple[bytes, str]] = {
     "an unknown word": (b"ready\ndelete everything\n", "it says 'delete everything', as no relay does"),
     "an address in a token's place": (b"ready\nopen 10.0.0.1:22\n", "as no relay does"),
     "a refusal": (b"refused you are not welcome\n", "it refuses us: you are not welcome"),
+    "a refusal of a registered one": (b"ready\nrefused it is revoked\n", "it refuses us: it is revoked"),
     "a hostile refusal": (b"refused \x1b[31mred\n", r"it refuses us: \x1b[31mred"),
     "an end": (b"", "has ended the control connection"),
 }

@@ -159,11 +159,13 @@ def test_every_key_is_in_one_table_and_has_its_need() -> None:
     assert [*TABLES, "limits", "partners", "emits"] == list(Policy.model_fields)
 
 
-@pytest.mark.parametrize("key", [*PLACES, "previews_per_day"])
+@pytest.mark.parametrize("key", [*PLACES, "previews_per_day", "trees"])
 def test_a_key_at_another_place_is_refused_with_its_own(key: str, tmp_path: Path) -> None:
-    """At the top, and in another table."""
-    table = {"addresses": "people.addresses", "previews_per_day": 'partners."*"'}.get(key) or PLACES[key]
-    for head in ("", "[networks]\n" if PLACES.get(key) != "networks" else "[people]\n"):
+    """At the top, in another table, and below the table that is the last one of most files."""
+    tables = {"addresses": "people.addresses", "previews_per_day": 'partners."*"', "trees": "limits"}
+    table = tables.get(key) or PLACES[key]
+    last = [] if key == "previews_per_day" else ["[partners.coordinator]\n"]
+    for head in ("", "[networks]\n" if PLACES.get(key) != "networks" else "[people]\n", *last):
         with pytest.raises(ConfigError, match=re.escape(f"{key}: unknown key; write it under [{table}]")):
             _load(tmp_path, f"{head}{key} = 1\n")
 

@@ -18,7 +18,9 @@ from tests.simulator import Federation, Message, failed
 from tests.worlds import PARTIES
 from treetap.coordinator.serving import REREAD_S, RETRY_S
 from treetap.errors import Refused, TreetapError
+from treetap.names import ALL
 from treetap.party.config import ServeConfig, seconds_of
+from treetap.protocols.limits import Partner
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import control_pb2, serving_pb2, setup_pb2
 
@@ -92,13 +94,18 @@ async def test_no_request_is_refused_meanwhile(way: str, refresh: str, tmp_path:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("fault", ["table", "model"])
-async def test_what_cannot_be_read_leaves_the_old_table_served(
-    fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A table, or what a party keeps of the model, which fails before a session is there.
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("table", "predict.parquet: is not readable"),
+        ("model", B),
+        ("limit", "the records_per_day of its policy are used"),
+    ],
+)
+async def test_what_cannot_be_read_leaves_the_old_table_served(fault: str, says: str, tmp_path: Path) -> None:
+    """A table, or what a party keeps of the model, which fails before a session is there; records beyond a day's limit.
 
-    The log says why; once it is mended it is read at the next try, without another signal.
+    The status says why; once it is mended it is read at the next try, without another signal.
     """
     async with serving(tmp_path, WAYS["interactive"]) as federation, asked_all_the_while(federation, every_s=3):
         await asyncio.sleep(REREAD_S)
@@ -107,19 +114,29 @@ async def test_what_cannot_be_read_leaves_the_old_table_served(
             write(federation, b"no table")
         else:
             write(federation)
+        if fault == "model":
             model.rename(hidden)
+        if fault == "limit":
+            policy = federation.policy(B)
+            limited = policy.model_copy(update={"partners": {ALL: Partner(records_per_day=1)}})
+            federation.node(B).go_by(federation.configs[B].under(limited))
         federation.node(LABEL_HOLDER).served_models.rereads += 1
         await asyncio.sleep(RETRY_S + 20)  # twice
-        assert ("predict.parquet: is not readable" if fault == "table" else "feature-b") in caplog.text
-        assert "the tables are not read again, and those before stay served" in caplog.text
+        (status,) = federation.jobs.status("s")
+        assert status.state == "running"
+        assert status.error.startswith("the tables are not read again, and those before stay served: ")
+        assert says in status.error
         assert await knows(federation, False)
         assert sessions(federation) == [(1, 0)] * 3
         write(federation)
         if fault == "model":
             hidden.rename(model)
+        if fault == "limit":
+            federation.node(B).go_by(federation.configs[B].under(policy))
         await asyncio.sleep(RETRY_S + 10)
         assert await knows(federation, True)
         assert sessions(federation) == [(4, 0)] * 3
+        assert not federation.jobs.status("s")[0].error
 
 
 @pytest.mark.second_tier(but=1)

@@ -36,7 +36,7 @@ def sole_user(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise BadInput(f"state = {str(folder)!r}: another process uses this folder") from None
+            raise BadInput(f"state = {str(folder)!r}: another process uses this folder; stop it first") from None
         yield
 
 

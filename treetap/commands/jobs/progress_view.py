@@ -165,7 +165,7 @@ def counted(unknown_cells: int, empty_columns: int) -> str:
 
 def much(how: str, sent: int, mib: int) -> str:
     """A sentence about a job that will send or hold much; empty of any other."""
-    said = f"{how} at most {size(sent)} will be sent, and a party holds some {mib / 1024:.1f} GiB"
+    said = f"{how} at most {size(sent)} of ciphertexts will be sent, and a party holds some {mib / 1024:.1f} GiB"
     return said if sent > LARGE_BYTES or mib > LARGE_MIB else ""
 
 
@@ -281,7 +281,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             unlike,
             withheld,
             without,
-            f"sends at most {size(status.planned_bytes)} of sums" if status.planned_bytes else "",
+            f"sends at most {size(status.planned_bytes)} of ciphertexts" if status.planned_bytes else "",
             status.error if errors else "",
         ):
             if line:

@@ -195,6 +195,8 @@ class Forwarder:
             task = asyncio.ensure_future(self._fetch(rest))
             self._fetching.add(task)
             task.add_done_callback(self._fetching.discard)
+        elif word == REFUSED:  # as where our certificate has been revoked since
+            raise Refused(f"it refuses us: {rest}")
         else:
             raise Malformed(f"it says {line[:40]!r}, as no relay does")
 
