@@ -121,8 +121,11 @@ def _wider(measure: str, truth: Array, weights: Array | None) -> float | None:
     events; of weighted rows Kish's effective number. t is by Abramowitz and Stegun 26.7.5.
     """
     own = np.ones(len(truth)) if weights is None else weights
-    groups = [own[truth == number] for number in (0, 1)] if measure == "auc" else [own]
-    groups = [own[truth > 0]] if measure == _LOSS_OF[COX] else groups
+    groups = (
+        [own[truth == number] for number in (0, 1)]
+        if measure == "auc"
+        else [own[truth > 0] if measure == _LOSS_OF[COX] else own]
+    )
     rows = min(float(it.sum() ** 2 / (it**2).sum()) for it in groups)
     if rows < _FEWEST:
         return None
@@ -245,8 +248,7 @@ def _measured(
         predicted, places = outcome.reshape(-1), np.arange(len(truth))
 
         def loss(weights: Array | None) -> float:
-            often = 1 if weights is None or objective != COX else weights.astype(np.int64)
-            rows = np.repeat(places, often)
+            rows = np.repeat(places, 1 if weights is None or objective != COX else weights.astype(np.int64))
             return number_metrics.of_numbers(objective, predicted[rows], truth[rows], weights, options)[measure]
 
         return loss

@@ -7,6 +7,7 @@ there; one that was left out, as an image may do, is known by the names of its c
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Mapping
 from importlib import metadata
@@ -132,15 +133,20 @@ class LazyGroup(TyperGroup):
 
 #: What Rich, which prints help and is loaded for it alone, takes for a tag, and the backslashes before it.
 _TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+#: The end of a line inside a paragraph, whose width is the source's and no terminal's.
+_BROKEN = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 def in_plain_text(command: Any) -> Any:
-    """A command whose help is printed as it is written: a table's name in brackets is text, no markup."""
+    """A command whose help is printed as it is written: a table's name in brackets is text, no markup.
+
+    Lines fill the screen's width.
+    """
     below = [command]
     for one in below:
         below += getattr(one, "commands", {}).values()
         for part in (one, *one.params):
             for name in ("help", "short_help", "epilog"):
                 if isinstance(text := getattr(part, name, None), str):
-                    setattr(part, name, _TAG.sub(r"\1\1\\\2", text))
+                    setattr(part, name, _TAG.sub(r"\1\1\\\2", _BROKEN.sub(" ", inspect.cleandoc(text))))
     return command
