@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from treetap.attacks.files import AttackSettings
-from treetap.commands.jobs.job_file import OF_HOLDER, JobTable, has_parameter, unknown_parameter
+from treetap.commands.jobs.job_file import ELSEWHERE, JobTable, has_parameter, unknown_parameter
 from treetap.errors import ConfigError, did_you_mean
 from treetap.names import named_by
 from treetap.native.arithmetic import Choice
@@ -121,8 +121,8 @@ class DataTable(SourceKeys, Constrained):
 
     @classmethod
     def about_unknown(cls, key: str) -> str:
-        """Columns that a party's own table alone can name, first."""
-        return f"; {unknown_parameter(key)}" if key in OF_HOLDER else super().about_unknown(key)
+        """What stands in other files and tables, first."""
+        return f"; {unknown_parameter(key)}" if key in ELSEWHERE else super().about_unknown(key)
 
     @field_validator("seed")
     @classmethod

@@ -276,8 +276,8 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     if both := [name for name in owners if name in taken]:
         uses = {data.weight: "weight", data.id: "id", data.label: "label"}
         raise ConfigError(
-            f"columns of [[party]] {owners[both[0]]}: {both[0]!r} is named by {uses.get(both[0], 'drop')} of [data], and no "
-            "feature; leave it out"
+            f"columns of [[party]] {owners[both[0]]}: {both[0]!r} is named by {uses.get(both[0], 'drop')} of [data], "
+            "and no feature; leave it out"
         )
     for key, own_names in (("encode", encoded), (CONSTRAINTS, constrained)):
         if both := [name for name in own_names if name in taken]:

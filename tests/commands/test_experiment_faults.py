@@ -132,6 +132,7 @@ FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
     (ROWS, {"data": 'id = "y"'}, "column 'y' is the label, and is the id or dropped"),
     (ROWS, {"data": 'weight = "y"'}, "column 'y' is the weight, and is the label"),
     (ROWS, {"data": 'drop = ["b"]'}, "columns of [[party]] lab: 'b' is named by drop of [data]"),
+    (ROWS, {"data": 'exposure = "b"'}, "data.exposure: unknown key; it has another place: the label holder's table"),
     (ROWS, {"data": 'weight = "b"'}, "columns of [[party]] lab: 'b' is named by weight of [data]"),
     (
         ROWS,

@@ -133,14 +133,12 @@ class LazyGroup(TyperGroup):
 
 #: What Rich, which prints help and is loaded for it alone, takes for a tag, and the backslashes before it.
 _TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
-#: The end of a line inside a paragraph, whose width is the source's and no terminal's.
-_BROKEN = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 def in_plain_text(command: Any) -> Any:
     """A command whose help is printed as it is written: a table's name in brackets is text, no markup.
 
-    Lines fill the screen's width.
+    Lines fill the width of the screen.
     """
     below = [command]
     for one in below:
@@ -148,5 +146,8 @@ def in_plain_text(command: Any) -> Any:
         for part in (one, *one.params):
             for name in ("help", "short_help", "epilog"):
                 if isinstance(text := getattr(part, name, None), str):
-                    setattr(part, name, _TAG.sub(r"\1\1\\\2", _BROKEN.sub(" ", inspect.cleandoc(text))))
+                    # a paragraph's width in the source is no terminal's; columns stay as they are
+                    paragraphs = inspect.cleandoc(text).split("\n\n")
+                    text = "\n\n".join(it if "  " in it else it.replace("\n", " ") for it in paragraphs)
+                    setattr(part, name, _TAG.sub(r"\1\1\\\2", text))
     return command

@@ -421,15 +421,16 @@ _TYPES = "which columns are numbers, dates or categories follows from each party
 _RANKING = "no objective ranks records"
 _STORAGE = "is about the memory of XGBoost's own histograms"
 
-#: Columns of a label holder's table that an experiment's has not.
-OF_HOLDER = ("base_margin", "exposure", "label_upper")
 #: What other files and tables have → where.
 ELSEWHERE = {
     **dict.fromkeys(("n_jobs", "nthread"), _WORKERS),
     **dict.fromkeys(("enable_categorical", "feature_types"), _TYPES),
     "monotone_constraints": "each party names its own columns in its table's settings; in an experiment, in [data]",
     "sample_weight": "the label holder's table names the column, as `weight`; in an experiment, [data]",
-    **dict.fromkeys(OF_HOLDER, "the label holder's table names the column; experiments have no place for it"),
+    **dict.fromkeys(
+        ("base_margin", "exposure", "label_upper"),
+        "the label holder's table names the column; experiments have no place for it",
+    ),
 }
 #: Parameters that are not offered → why.
 NOT_OFFERED = {
