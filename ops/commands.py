@@ -211,7 +211,8 @@ def _show(outcome: Forgotten) -> None:
     for job in outcome.removed:
         terminal.out.print(terminal.text(f"transcripts/{job}: removed"), soft_wrap=True)
     done = "would be forgotten" if outcome.dry else "are forgotten"
-    said = f"{outcome.party}: {outcome.ids} ids {done}, in {len(outcome.files)} files. Not reached:"
+    unseen = "" if outcome.files else ": none has one, look how the table writes ids"
+    said = f"{outcome.party}: {outcome.ids} ids {done}, in {len(outcome.files)} files{unseen}. Not reached:"
     terminal.out.print(terminal.text(said), soft_wrap=True)
     for what, why in outcome.not_reached.items():
         terminal.out.print(terminal.text(f"- {what}: {why}"), soft_wrap=True)

@@ -217,6 +217,8 @@ def _what(error: object) -> str:
         like = f", such as [{json.dumps(error['input'])}]" if _shown(error["input"]) else ""
         return f"a list of names{like}{_shown(error['input'])}"
     message = str(error["msg"]).removeprefix("Value error, ")
+    quoted = isinstance(error["input"], str) and error["type"] in ("int_type", "float_type", "bool_type")
+    message += ", without quotes" if quoted else ""
     if not _shown(value := error["input"]):  # the check may have named it
         message = message.replace(repr(value), "this value")
     quoted = isinstance(value, str) and error["type"] in ("int_type", "float_type", "bool_type")

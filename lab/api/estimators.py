@@ -13,7 +13,8 @@ from treetap.arrays import Array
 from treetap.lab.api.federated import FederatedEstimator
 from treetap.lab.api.frames import InvalidInput, array_of, checked, probabilities_of
 from treetap.tables.labels import class_name
-from treetap.trees.job_params import BINARY
+from treetap.trees.job_params import BINARY, COX
+from treetap.trees.survival import concordance
 
 #: Kinds of numpy's types that a table can have as labels; classes of other types are numbered.
 _KINDS = "biufU"
@@ -216,7 +217,7 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
 
     @checked()
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Measure the coefficient of determination.
+        """Measure the coefficient of determination or, of hazards, Harrell's concordance.
 
         Parameters
         ----------
@@ -230,9 +231,12 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
         Returns
         -------
         score : float
-            R² of `predict`.
+            R² of `predict`; of survival:cox the share of comparable pairs in order, whatever the weights.
         """
-        return float(super().score(X, *self._scored(X, y, sample_weight)))
+        truth, weights = self._scored(X, y, sample_weight)
+        return (
+            concordance(-self.predict(X), truth) if self.objective == COX else float(super().score(X, truth, weights))
+        )
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """Take the targets as they are."""

@@ -115,7 +115,7 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as failure:
         kinds = data.schema.items() if library == "polars" else ()
         odd = (f"column {name!r} holds {kind}: cast it to Int64" for name, kind in kinds if str(kind) in _NOT_IN_ARROW)
-        fault = next(odd, str(failure))
+        fault = next(odd, f"{failure.args[-1]}: give it one type, as text by astype(str)")
         raise InvalidInput(f"the data frame is no table of typed columns: {fault}") from None
     try:
         columns = zip(names, table.columns, strict=True)

@@ -153,7 +153,8 @@ class Comparison:
         """The gain of the federation's outcome of the test rows, in the order of the joined table."""
         weights = self.asked[self._names[0]].weights
         together = outcome[self._rows]
-        return gain_of(self.params.objective, together, self.alone, self.truth, weights, self._seed)
+        own = self.params
+        return gain_of(own.objective, together, self.alone, self.truth, weights, self._seed, own.to_dict())
 
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""

@@ -349,7 +349,9 @@ class ExperimentFile(Strict):
             )
             for column in own:
                 if owner.setdefault(column, party.name) != party.name:
-                    raise ConfigError(f"column {column!r} is claimed by {owner[column]} and by {party.name}")
+                    raise ConfigError(
+                        f"[[party]] {owner[column]} and {party.name} both name column {column!r}: leave it to one"
+                    )
             try:
                 party.check_named(own)
             except ValueError as fault:
@@ -469,9 +471,9 @@ class ExperimentFile(Strict):
         }
         if faults := [name for name, there in misfits.items() if there]:
             raise ValueError(
-                f"{', '.join(faults)}: not for rows [[defence]], which are all the defences that it trains with, "
-                "of trees that one party's classes label, once for each seed: leave it out, or give [defences] to "
-                "'treetap experiment'"
+                f"{', '.join(faults)}: not for a frontier, whose rows [[defence]] are all the defences that it trains "
+                "with, of trees that one party's classes label, once for each seed: leave it out, or run 'treetap "
+                "experiment', also with [defences]"
             )
         words = [plan.word for plan in self.plans]
         if len(set(words)) < len(words):

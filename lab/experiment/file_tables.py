@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from treetap.attacks.files import AttackSettings
-from treetap.commands.jobs.job_file import JobTable, has_parameter
+from treetap.commands.jobs.job_file import ELSEWHERE, JobTable, has_parameter, unknown_parameter
 from treetap.errors import ConfigError, did_you_mean
 from treetap.names import named_by
 from treetap.native.arithmetic import Choice
@@ -118,6 +118,11 @@ class DataTable(SourceKeys, Constrained):
     """
     seed: int | list[int] = 0
     """A whole number from 0, or a list: one run for each. It draws test rows and columns, and adds to the job's."""
+
+    @classmethod
+    def about_unknown(cls, key: str) -> str:
+        """What stands in other files and tables, first."""
+        return f"; {unknown_parameter(key)}" if key in ELSEWHERE else super().about_unknown(key)
 
     @field_validator("seed")
     @classmethod

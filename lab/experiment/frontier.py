@@ -182,8 +182,8 @@ RANKED = (
 GROUPED = (
     "Labels guessed: by groups after all trees. The audit of an experiment groups after fewer too, and has the best."
 )
-NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
-NOTHING_SENT = 'a training on the joined table sends nothing, trainer = "federation" does'
+NO_SUMS = "a training on the joined table opens no sums, --trainer federation does"
+NOTHING_SENT = "a training on the joined table sends nothing, --trainer federation does"
 NO_RECORD = 'record = "off" keeps no sums'
 
 DOCUMENT, PAGE = "frontier.json", "frontier.html"

@@ -6,17 +6,21 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import NormalDist
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from treetap.arrays import Array
 from treetap.strict import Part
 from treetap.trees import metrics, number_metrics, sampling
-from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.job_params import COX, REGRESSIONS
 
 #: Draws of the held-out rows, with replacement, and the share of them that the interval of a gain covers.
 DRAWS, COVERED = 300, 0.95
+#: Losses, of which less is better, and their units: of numbers RMSE, but where a training has no mean of them in view.
+_LOSSES = {"rmse": "RMSE", "quantile": "quantile loss", "cox_nloglik": "Cox loss"}
+_LOSS_OF = {"reg:quantileerror": "quantile", COX: "cox_nloglik"}
 #: Effective rows below which one row has nearly all of the weight.
 _FEWEST = 1.5
 
@@ -70,17 +74,25 @@ class Compared(NamedTuple):
 
 
 def gain_of(
-    objective: str, together: Array, alone: Mapping[str, Array], truth: Array, weights: Array | None, seed: int
+    objective: str,
+    together: Array,
+    alone: Mapping[str, Array],
+    truth: Array,
+    weights: Array | None,
+    seed: int,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Gain | None:
     """The gain of outcomes of the same N rows, as `Ensemble.outcome` has them; None where the measure is undefined.
 
-    `together` of the federation, `alone` by party; `truth`: class numbers or targets (N,). None too where one row alone
-    counts and errors have no bound.
+    `together` of the federation, `alone` by party; `truth`: class numbers or targets (N,); `options`: the training's
+    parameters, by name. Cox's loss has no weights. None too where one row, or event, alone counts and errors have no
+    bound.
     """
     classes = 2 if together.ndim == 1 else together.shape[1]
-    name = "rmse" if objective in REGRESSIONS else "auc" if classes == 2 else "accuracy"
-    of_party = {party: _measured(name, outcome, truth) for party, outcome in alone.items()}
-    of_all = _measured(name, together, truth)
+    name = _LOSS_OF.get(objective, "rmse") if objective in REGRESSIONS else "auc" if classes == 2 else "accuracy"
+    weights = None if objective == COX else weights
+    of_party = {party: _measured(name, outcome, truth, objective, options) for party, outcome in alone.items()}
+    of_all = _measured(name, together, truth, objective, options)
     figures, own = {party: measure(weights) for party, measure in of_party.items()}, of_all(weights)
     if not np.isfinite([own, *figures.values()]).all():
         return None
@@ -88,13 +100,13 @@ def gain_of(
     if (best := gain.best) is None:
         return gain
     if (wider := _wider(name, truth, weights)) is None:  # nothing but the measure's range bounds the gain
-        return None if name == "rmse" else Gain(measure=name, together=own, alone=figures, low=-1.0, high=1.0)
+        return None if name in _LOSSES else Gain(measure=name, together=own, alone=figures, low=-1.0, high=1.0)
     draw, count, gains = sampling.generator(seed, "experiment gain"), len(truth), []
     for _ in range(DRAWS):
         drawn = np.bincount(draw.integers(count, size=count), minlength=count) * (1.0 if weights is None else weights)
         first, second = (_worth(name, measure(drawn)) for measure in (of_all, of_party[best]))
         gains.append(first - second)
-    # a draw without one of the classes has no AUC
+    # a draw without one of the classes has no AUC, and one without events no loss of Cox
     seen = _worth(name, own) - _worth(name, figures[best])
     ends = np.nanquantile(gains, [(1 - COVERED) / 2, (1 + COVERED) / 2])
     low, high = (seen + wider * (ends - seen)).tolist()
@@ -105,11 +117,15 @@ def _wider(measure: str, truth: Array, weights: Array | None) -> float | None:
     """The factor by which a percentile interval of few rows is too narrow; None if one row alone counts.
 
     That of Student's t beside the normal, and of n beside n - 1 (Hesterberg 2015, "What teachers should know about the
-    bootstrap", section 4.3), where n is the number of rows, of two classes those of the rarer one; of weighted rows
-    Kish's effective number. t is by Abramowitz and Stegun 26.7.5.
+    bootstrap", section 4.3), where n is the number of rows, of two classes those of the rarer one, of hazards the
+    events; of weighted rows Kish's effective number. t is by Abramowitz and Stegun 26.7.5.
     """
     own = np.ones(len(truth)) if weights is None else weights
-    groups = [own[truth == number] for number in (0, 1)] if measure == "auc" else [own]
+    groups = (
+        [own[truth == number] for number in (0, 1)]
+        if measure == "auc"
+        else [own[truth > 0] if measure == _LOSS_OF[COX] else own]
+    )
     rows = min(float(it.sum() ** 2 / (it**2).sum()) for it in groups)
     if rows < _FEWEST:
         return None
@@ -216,18 +232,26 @@ def stated(measure: str, value: float, *, unit: bool = False) -> str:
         return f"{value:.3f}" + (" AUC" if unit else "")
     if measure == "accuracy":
         return f"{100 * value:.1f} %" + (" right" if unit else "")
-    return f"{value:.4g}" + (" RMSE" if unit else "")
+    return f"{value:.4g}" + (f" {_LOSSES[measure]}" if unit else "")
 
 
 def _worth(measure: str, value: float) -> float:
     """The figure with a sign by which more is better."""
-    return -value if measure == "rmse" else value
+    return -value if measure in _LOSSES else value
 
 
-def _measured(measure: str, outcome: Array, truth: Array) -> Callable[[Array | None], float]:
-    """The measure by weights (N,) of the rows."""
-    if measure == "rmse":
-        return partial(number_metrics.rmse, outcome.reshape(-1), truth)
+def _measured(
+    measure: str, outcome: Array, truth: Array, objective: str, options: Mapping[str, Any]
+) -> Callable[[Array | None], float]:
+    """The measure by weights (N,) of the rows, of Cox's loss how often each counts."""
+    if measure in _LOSSES:
+        predicted, places = outcome.reshape(-1), np.arange(len(truth))
+
+        def loss(weights: Array | None) -> float:
+            rows = np.repeat(places, 1 if weights is None or objective != COX else weights.astype(np.int64))
+            return number_metrics.of_numbers(objective, predicted[rows], truth[rows], weights, options)[measure]
+
+        return loss
     if measure == "accuracy":
         return partial(metrics.accuracy, outcome.argmax(axis=1), truth)
     return metrics.auc_of(outcome if outcome.ndim == 1 else outcome[:, 1], truth)

@@ -254,13 +254,12 @@ def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
 def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> None:
     """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
-    claimed = [column for own in experiment.claims(names).values() for column in own]
-    of_parties = set(claimed)
-    encoded = [name for name in encoded_by_name(data.encode) if name not in of_parties]
+    owners = {column: party for party, own in experiment.claims(names).items() for column in own}
+    encoded = [name for name in encoded_by_name(data.encode) if name not in owners]
     own = [name for name in (data.label, data.weight, data.id) if name]
     constrained, dated = list(data.directions), list(data.dated_by_name)
     times = Counter(names)
-    for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained, *dated]:
+    for name in [*own, *filter(None, [data.time]), *data.drop, *owners, *encoded, *constrained, *dated]:
         if name not in times:
             remedy = path.remedy("no column", [name])
             raise DataError(
@@ -274,8 +273,12 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
         raise ConfigError(f"column {data.weight!r} is the weight, and is the label, the id, the time or dropped")
     # a column that is dropped may be nothing else: the file says two things of it
     taken = {*own, *data.drop}
-    if both := [name for name in claimed if name in taken]:
-        raise ConfigError(f"column {both[0]!r} is claimed by a party, and is the label, the weight, the id or dropped")
+    if both := [name for name in owners if name in taken]:
+        uses = {data.weight: "weight", data.id: "id", data.label: "label"}
+        raise ConfigError(
+            f"columns of [[party]] {owners[both[0]]}: {both[0]!r} is named by {uses.get(both[0], 'drop')} of [data], "
+            "and no feature; leave it out"
+        )
     for key, own_names in (("encode", encoded), (CONSTRAINTS, constrained)):
         if both := [name for name in own_names if name in taken]:
             raise ConfigError(

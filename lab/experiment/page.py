@@ -299,7 +299,6 @@ KINDS = {
 BESIDE: dict[str, tuple[str, float, float | None]] = {
     "auc": ("from 0.5, chance, to 1", 0.5, 1.0),
     "accuracy": ("of 100 %", 0.0, 1.0),
-    "rmse": ("error", 0.0, None),
 }
 
 
@@ -308,7 +307,7 @@ def beside(gains: Sequence[Gain | None]) -> Bars | None:
     means = compared(gains)
     if means is None:
         return None
-    head, low, high = BESIDE[means.measure]
+    head, low, high = BESIDE.get(means.measure, ("error", 0.0, None))
     figures = {"together": means.together, **{f"{name} alone": value for name, value in means.alone.items()}}
     whole = (max(figures.values()) if high is None else high) - low
     bars = [

@@ -79,7 +79,10 @@ def by_privacy(runs: Sequence[RunResult]) -> list[Table | Text]:
     Empty where one word alone was run.
     """
     rows, lines = [row for run in runs for row in run.by_privacy], []
-    name = next(iter(measures(row.test for row in rows)), "")
+    # that of the verdict, else the first one
+    name = next(
+        iter([*(run.gain.measure for run in runs if run.gain is not None), *measures(row.test for row in rows)]), ""
+    )
     for word in PRIVACY:
         if own := [row for row in rows if row.privacy == word and not row.refused]:
             learned = (_worst([it for row in own for it in row.verdicts if it.learned == what]) for what in DIRECTIONS)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 
 import treetap
@@ -30,6 +31,7 @@ from treetap.tables.binned import bin_columns
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
+from treetap.trees import survival
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
 
@@ -140,6 +142,19 @@ def test_columns_of_text_and_constants() -> None:
     assert model.constant_columns_ == {"party-1": [], "party-2": ["same"]}
     assert model.feature_importances_.tolist() == [0, 0, 0, 0, 1, 0]
     assert model.score(frame, TRUE) == 1
+
+
+def test_the_score_of_hazards_is_their_concordance() -> None:
+    """What a search maximises, though R² of a hazard beside times has the other order."""
+    times = np.exp(-2 * X["a"].to_numpy()) * np.where(np.arange(90) % 4, 1, -1)  # every fourth is censored
+    models = [
+        treetap.FederatedRegressor(**{**SMALL, "n_estimators": count}, objective="survival:cox", simulate=True)
+        for count in (1, 20)
+    ]
+    few, many = (model.fit(X, times).score(X, times) for model in models)
+    assert 0.5 < few < many <= 1
+    assert many == survival.concordance(-models[1].predict(X), times)
+    assert r2_score(times, models[1].predict(X)) < 0
 
 
 @pytest.mark.second_tier

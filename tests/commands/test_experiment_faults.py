@@ -124,14 +124,16 @@ CONSTANT = [(row[0], row[1], "7", row[3]) for row in ROWS]
 DRAWN = [(*row, f"text {row[0]}", row[1]) for row in ROWS]
 #: Rows, the file's parts, and what the refusal says.
 FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
-    (ROWS, {"parties": PARTIES.replace('["b"]', '["b", "a"]')}, "column 'a' is claimed by clinic and by lab"),
+    (ROWS, {"parties": PARTIES.replace('["b"]', '["b", "a"]')}, "clinic and lab both name column 'a': leave it to one"),
     (ROWS, {"parties": PARTIES.replace('["b"]', '["z"]')}, "t.csv: has no column 'z'"),
     ([("who", "a", "b", "z"), *ROWS], {}, "t.csv: has no column 'y'"),
     *((ROWS, {"data": key}, "t.csv: has no column 'z'") for key in ('id = "z"', 'drop = ["z"]', 'weight = "z"')),
-    (ROWS, {"parties": PARTIES.replace('["b"]', '["y"]')}, "column 'y' is claimed by a party, and is the label"),
+    (ROWS, {"parties": PARTIES.replace('["b"]', '["y"]')}, "'y' is named by label of [data], and no feature"),
     (ROWS, {"data": 'id = "y"'}, "column 'y' is the label, and is the id or dropped"),
     (ROWS, {"data": 'weight = "y"'}, "column 'y' is the weight, and is the label"),
-    (ROWS, {"data": 'weight = "b"'}, "column 'b' is claimed by a party, and is the label, the weight"),
+    (ROWS, {"data": 'drop = ["b"]'}, "columns of [[party]] lab: 'b' is named by drop of [data]"),
+    (ROWS, {"data": 'exposure = "b"'}, "data.exposure: unknown key; it has another place: the label holder's table"),
+    (ROWS, {"data": 'weight = "b"'}, "columns of [[party]] lab: 'b' is named by weight of [data]"),
     (
         ROWS,
         {"data": 'weight = "a"', "parties": PARTIES.replace('columns = ["a"]', "share = 0.0")},
@@ -289,7 +291,11 @@ FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
             (own("lacks = 0.1")["parties"], 'alignment = "sorted-ids"', "needs the same ids, and lab lacks some"),
             (spread(east="lacks = 0.1"), SPREAD, "lacks is not for protocol 'pivodl': east"),
             (own("lacks = 0.99")["parties"], "", "too few for a test share of 0.2 of those that all parties have"),
-            (own("lacks = 0.1")["parties"], "[[defence]]\nid_lmid = { xi = 0.5 }", "lacks in [[party]]: not for rows"),
+            (
+                own("lacks = 0.1")["parties"],
+                "[[defence]]\nid_lmid = { xi = 0.5 }",
+                "lacks in [[party]]: not for a frontier",
+            ),
         )
     ),
     (

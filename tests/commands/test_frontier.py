@@ -129,7 +129,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             JOB,
             "repairs models of noisy labels: add label_dp",
         ),
-        (ROWS, 'objective = "reg:squarederror"\n', "a regression: not for rows [[defence]]"),
+        (ROWS, 'objective = "reg:squarederror"\n', "a regression: not for a frontier"),
     ],
 )
 def test_points_that_cannot_be_trained(rows: tuple[str, ...], job: str, expected: str, folder: Path) -> None:
@@ -154,14 +154,14 @@ def test_what_rows_do_not_have(changes: dict[str, str], expected: str, folder: P
         file = _file(folder, rows, **changes)
         with pytest.raises(ConfigError) as raised:
             load(file, ExperimentFile) if rows else _run(file, folder / "kept")
-        assert f"{expected}: not for rows [[defence]]" in str(raised.value)
+        assert f"{expected}: not for a frontier" in str(raised.value)
 
 
 @pytest.mark.second_tier
 def test_networks_have_no_frontier(folder: Path) -> None:
     """Its attacks and most of its defences are of trees; the refusal names the command that has theirs."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
-    with pytest.raises(ConfigError, match=r"protocol 'splitnn': not for rows .* to 'treetap experiment'"):
+    with pytest.raises(ConfigError, match=r"protocol 'splitnn': not for a frontier.* run 'treetap experiment'"):
         load(_file(folder, job='protocol = "splitnn"\n'), ExperimentFile)
 
 

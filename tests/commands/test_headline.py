@@ -11,7 +11,7 @@ from treetap.lab.experiment.file_tables import AuditTable
 from treetap.lab.experiment.headline import Gain, compared, gain_of, headline
 from treetap.lab.experiment.kept import MOST_RECORDS, with_usual
 from treetap.lab.experiment.results import Results
-from treetap.trees import metrics
+from treetap.trees import metrics, number_metrics
 from treetap.version import install
 
 
@@ -46,6 +46,32 @@ def test_the_measure_fits_the_labels() -> None:
     numbers = gain_of("reg:squarederror", np.zeros(4), {"a": np.ones(4)}, np.zeros(4), None, 0)
     assert (numbers.measure, numbers.together, numbers.low, numbers.high) == ("rmse", 0.0, 1.0, 1.0)
     assert gain_of("binary:logistic", np.ones(4), {"a": np.ones(4)}, np.zeros(4), None, 0) is None, "no AUC"
+
+
+@pytest.mark.parametrize(
+    ("objective", "measure", "line"),
+    [("survival:cox", "cox_nloglik", "Cox loss"), ("reg:quantileerror", "quantile", "quantile loss")],
+)
+def test_a_gain_of_what_is_no_mean_is_by_the_loss_of_the_training(objective: str, measure: str, line: str) -> None:
+    """RMSE puts the worse model first: a hazard is no time, and nine of ten labels lie below their quantile."""
+    draw, options = np.random.default_rng(4), {"quantile_alpha": 0.9}
+    hazards = np.exp(draw.normal(size=300))
+    times = draw.exponential(1 / hazards)
+    # less than 0: censored
+    truth = np.where(draw.random(300) < 0.3, -times, times) if measure == "cox_nloglik" else times
+    right = hazards if measure == "cox_nloglik" else np.log(10) / hazards
+    wrong = np.full(300, truth.mean())
+    gain = gain_of(objective, right, {"a": wrong}, truth, np.full(300, 2.0), 0, options)
+    assert number_metrics.rmse(right, truth) > number_metrics.rmse(wrong, truth)
+    expected = {
+        name: metrics.evaluate(objective, it, truth, None, options)[measure]
+        for name, it in {"together": right, "a": wrong}.items()
+    }
+    assert (gain.measure, gain.together, gain.alone) == (measure, expected["together"], {"a": expected["a"]})
+    assert 0 < gain.low < expected["a"] - expected["together"] < gain.high
+    assert f" {line}, a alone " in headline([gain])
+    few = np.array([1.0, -2.0, -3.0])  # one event
+    assert measure == "quantile" or gain_of(objective, few**2, {"a": -few + 9}, few, None, 0) is None
 
 
 @pytest.mark.second_tier

@@ -425,6 +425,8 @@ def test_a_screening_and_its_report(federation: LocalFederation) -> None:
     report = json.loads(_run(federation, "screen", folder, "--json").out)
     assert [party["party"] for party in report["parties"]] == [FEATURE_B, FEATURE_C]
     shown = _run(federation, "screen", folder).out
+    (good, bad), own = report["classes"], report["own"]
+    assert f"{own['good']} records of class {good!r} count as good, {own['bad']} of {bad!r} as bad" in shown
     for party in report["parties"]:
         assert party["said"] in shown
         (column,) = party["columns"]

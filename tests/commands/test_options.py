@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -103,6 +104,16 @@ def test_the_help_of_attack_names_every_setting_with_its_default() -> None:
                 assert type(field.default)(said[field.name]) == field.default, field.name
     for name in ("--discount", "--alpha", "--chunk-size", "--chunk-weight", "--chunk-edges", "--seed", "--known"):
         assert name in shown  # what a person typed before the settings had one option
+
+
+@pytest.mark.parametrize("words", [["frontier"], ["screen"], ["model", "scorecard"], ["new", "party"]])
+def test_lines_of_help_fill_the_screen(words: list[str]) -> None:
+    """No line ends where the source's did: the next one's first word would not fit on it."""
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).output
+    lines = [line.strip() for line in shown[: shown.index("╭")].splitlines()]
+    pairs = [(line, below) for line, below in itertools.pairwise(lines) if line and below]
+    assert pairs, words
+    assert all(len(f"{line} {below.split()[0]}") > 78 for line, below in pairs)
 
 
 def test_settings_of_a_file_and_of_options(tmp_path: Path) -> None:

@@ -197,6 +197,13 @@ def test_every_fault_of_a_coordinator_file(tmp_path: Path, certs: Path) -> None:
         assert field in message
 
 
+@pytest.mark.parametrize("words", [("status",), ("predict", "first", "--table", "train")])
+def test_an_operator_who_is_elsewhere(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A command in another folder than the operator's file says how to name it."""
+    message = refused(treetap(*words, folder=tmp_path))
+    assert message == "operator.toml: there is no such file here; name one by --operator or TREETAP_OPERATOR\n"
+
+
 def test_every_fault_of_a_job_file(tmp_path: Path) -> None:
     """A wrong key size, an unknown key and a value out of range are told together, before anybody is asked."""
     file = write(tmp_path / "job.toml", _job(key_bits=1000, n_trees=5, protocol="magic", label_holder="Bank"))

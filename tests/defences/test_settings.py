@@ -32,6 +32,7 @@ FAULTS = {
     "leave it out (scale is of noise and ppdl and levels)",
     'gradient = {kind = "noise", scale = 0.1, levels = 2}': 'levels: kind = "noise" has none; leave it out (levels is',
     'gradient = {kind = "noise", scale = 0}': "gradient.scale: Input should be greater than 0 (it is 0)",
+    'gradient = {kind = "noise", scale = "0"}': "Input should be a valid number, without quotes (it is '0')",
     'gradient = {kind = "noise", scale = inf}': "gradient.scale: Input should be a finite number",
     'gradient = {kind = "compression", share = 1.5}': "gradient.share: Input should be less than or equal to 1",
     'gradient = {kind = "levels", levels = 2.5}': "gradient.levels: Input should be a valid integer",

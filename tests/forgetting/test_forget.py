@@ -225,6 +225,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert treetap_here(*forgotten) == 0
     assert "another draw for that table is charged" in " ".join(capsys.readouterr().out.split())
     assert not (state / "noisy_labels" / "0.npz").exists()
+    assert treetap_here(*forgotten, "--dry-run") == 0
+    assert "in 0 files: none has one, look how the table writes ids" in capsys.readouterr().out
     assert treetap_here("ledger", "--config", str(config), "--json") == 0
     sums = json.loads(capsys.readouterr().out)["sums"]
     assert [(row["charges"], row["sum"]) for row in sums if row["kind"] == "forgotten ids"] == [(2, 2)]

@@ -98,7 +98,7 @@ def test_parties_of_an_experiment_have_patterns(tmp_path: Path) -> None:
         columns = split(experiment, read_joined(experiment, tmp_path), 0).columns
         assert columns == {"bank": ["Tarif", "ja*nein"], "telco": ["Tel_9"]}
     for bank, telco, says in (
-        (["T*"], ["Tel_9"], "column 'Tel_9' is claimed by bank and by telco"),
+        (["T*"], ["Tel_9"], "bank and telco both name column 'Tel_9'"),
         (["Alter"], ["Fax_*"], r"has no column that 'Fax_\*' matches"),
     ):
         with pytest.raises(BadInput, match=says):

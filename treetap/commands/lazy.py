@@ -7,6 +7,7 @@ there; one that was left out, as an image may do, is known by the names of its c
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Mapping
 from importlib import metadata
@@ -131,12 +132,18 @@ _TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
 
 
 def in_plain_text(command: Any) -> Any:
-    """A command whose help is printed as it is written: a table's name in brackets is text, no markup."""
+    """A command whose help is printed as it is written: a table's name in brackets is text, no markup.
+
+    Lines fill the width of the screen.
+    """
     below = [command]
     for one in below:
         below += getattr(one, "commands", {}).values()
         for part in (one, *one.params):
             for name in ("help", "short_help", "epilog"):
                 if isinstance(text := getattr(part, name, None), str):
+                    # a paragraph's width in the source is no terminal's; columns stay as they are
+                    paragraphs = inspect.cleandoc(text).split("\n\n")
+                    text = "\n\n".join(it if "  " in it else it.replace("\n", " ") for it in paragraphs)
                     setattr(part, name, _TAG.sub(r"\1\1\\\2", text))
     return command

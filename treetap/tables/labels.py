@@ -90,12 +90,12 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
         ),
         (not numbers and count < 2, "holds one class only; there is nothing to learn"),
         (
-            objective in BINARY and count != 2,
-            f"holds {count} classes; {objective} needs two (multi:softprob takes more)",
-        ),
-        (
             not numbers and count > most_categories(len(labels.values)),
             f"holds {count} different values; a class label has few, or use reg:squarederror",
+        ),
+        (
+            objective in BINARY and count != 2,
+            f"holds {count} classes; {objective} needs two (multi:softprob takes more)",
         ),
     )
     if fault := next((fault for wrong, fault in rules if wrong), ""):
@@ -135,7 +135,7 @@ def label_column(table: Table, column: str) -> str:
 def _check_kind(where: str, kind: pa.DataType, regression: str = "") -> None:
     """Raise `DataError` for a column that holds no classes, or no numbers for an objective that is a regression."""
     if regression and not is_number(kind):
-        raise DataError(f"{where}: holds {kind_name(kind)}; {regression} needs numbers")
+        raise DataError(f"{where}: holds {kind_name(kind)}; {regression} needs numbers, and classes binary:logistic")
     if not (is_number(kind) or is_text(kind) or pa.types.is_boolean(kind)):
         raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
 

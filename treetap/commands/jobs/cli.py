@@ -148,11 +148,12 @@ def _print_report(folder: Path, *, as_json: bool) -> None:
     from treetap import terminal
     from treetap.models.store import REPORT, read_manifest
 
-    if REPORT not in read_manifest(folder)["files"]:
+    manifest = read_manifest(folder)
+    if REPORT not in manifest["files"]:
         raise BadInput(
             f"{folder}: has no report of a screening; one lies in the folder models/JOB of its label holder's state"
         )
-    report: dict[str, Any] = json.loads((folder / REPORT).read_bytes())
+    report: dict[str, Any] = {"classes": manifest["classes"], **json.loads((folder / REPORT).read_bytes())}
     if as_json:
         print_json(report)
         return
@@ -166,7 +167,11 @@ def _print_report(folder: Path, *, as_json: bool) -> None:
             headers, (_figures(party["party"], column) for party in parties for column in party["columns"])
         )
     terminal.out.print(
-        f"your own score: AUC {own['auc']:.3f} out of fold, {own['good']} good and {own['bad']} bad records"
+        terminal.text(
+            f"your own score: AUC {own['auc']:.3f} out of fold; {own['good']} records of class "
+            f"{report['classes'][0]!r} count as good, {own['bad']} of {report['classes'][1]!r} as bad"
+        ),
+        soft_wrap=True,
     )
     for party in parties:
         terminal.out.print(terminal.text(party["said"]), soft_wrap=True)

@@ -418,7 +418,7 @@ _DART = "no tree is left out of scores (DART), as all keep the weights with whic
 _HIST = "there is one way to grow trees, that of tree_method = 'hist' on each party's own bins, which max_bin bounds"
 _COLUMNS = "each party draws its columns once for a tree, by colsample_bytree"
 _TYPES = "which columns are numbers, dates or categories follows from each party's table and its `encode`"
-_RANKING = "ranking is not offered"
+_RANKING = "no objective ranks records"
 _STORAGE = "is about the memory of XGBoost's own histograms"
 
 #: What other files and tables have → where.
@@ -427,7 +427,10 @@ ELSEWHERE = {
     **dict.fromkeys(("enable_categorical", "feature_types"), _TYPES),
     "monotone_constraints": "each party names its own columns in its table's settings; in an experiment, in [data]",
     "sample_weight": "the label holder's table names the column, as `weight`; in an experiment, [data]",
-    "base_margin": "the label holder's table names the column",
+    **dict.fromkeys(
+        ("base_margin", "exposure", "label_upper"),
+        "the label holder's table names the column; experiments have no place for it",
+    ),
 }
 #: Parameters that are not offered → why.
 NOT_OFFERED = {

@@ -77,6 +77,8 @@ def operating(path: Path, days: float = DEFAULT_DAYS) -> Iterator[Operator]:
     with answering():
         from treetap.commands.jobs.client import Operator, OperatorConfig
 
+        if path == DEFAULT_OPERATOR and not path.exists():
+            raise BadInput(f"{path}: there is no such file here; name one by --operator or TREETAP_OPERATOR")
         yield Operator(OperatorConfig.from_file(path), days)
 
 

@@ -74,7 +74,7 @@ def find(model: str, config: Path | None) -> Path:
             more = "; name a published model's folder, or its name and --config" if config is None else ""
             if folder.parent.is_dir():
                 more += did_you_mean(
-                    folder.name, (sibling.name for sibling in folder.parent.iterdir() if sibling.is_dir())
+                    folder.name, (it.name for it in folder.parent.iterdir() if it.is_dir() and it != folder)
                 )
             raise BadInput(f"{folder}: there is no published model{more}")
     return folder
