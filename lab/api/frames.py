@@ -133,10 +133,7 @@ def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return plain
     texts, ordered = category_texts(_FRAME, name, plain, None), column.type.ordered
     orders = [chunk.dictionary for chunk in column.chunks] if ordered else []
-    place = order_of(_FRAME, name, orders) or {text: number for number, text in enumerate(texts.values())}
-    codes = pa.array([place.get(cell) for cell in texts.cells], pa.int32()).take(pa.array(texts.places))
-    values = pa.array(list(place), pa.string())
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, values, ordered=ordered)])
+    return texts.dictionary(list(order_of(_FRAME, name, orders)) or texts.values(), ordered=ordered)
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -28,7 +28,7 @@ from treetap.lab.api.frames import (
 )
 from treetap.lab.experiment.joined_table import numbered
 from treetap.tables.asked_columns import OF_ESTIMATOR
-from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
+from treetap.tables.auto_encoding import Cells, Rules, Settled, codes, settle
 from treetap.tables.categories import are_plain, different_texts, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import OTHERS, auto_for_others
@@ -354,9 +354,11 @@ def settled(
         for line in own.lines(OF_ESTIMATOR):
             log.info('%s: encode = "auto" stands for %s', place, line)
         named = own.encode if isinstance(own.encode, Mapping) else {}
-        texts = {name: it.column for name, it in cells.items() if is_text(it.column.type) and name not in named}
-        numbers = {name: column for name, column in texts.items() if are_plain(place, different_texts(column))}
-        for sentence in merges(place, numbers, {}):
+        rest = {name: it.column for name, it in cells.items() if name not in named}
+        numbers = {
+            name: it for name, it in rest.items() if not is_text(it.type) or are_plain(place, different_texts(it))
+        }
+        for sentence in (*merges(place, numbers, {}), *codes(place, numbers, writing)):
             warnings.warn(f"{place}: {sentence}", UserWarning, stacklevel=2)
         for party in parties:
             encodings[party] = _described(own, data.columns[party])

@@ -23,10 +23,12 @@ from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError, NotText, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
-from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
+from treetap.lab.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
 from treetap.lab.experiment.party_tables import ID, OWNER, Split, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
 from treetap.protocols.registry import training
+from treetap.tables.asked_columns import OF_EXPERIMENT
+from treetap.tables.auto_encoding import codes
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import as_written, encoded
 from treetap.tables.cells import check_tensors, is_tensor, plain_column, tensor_of
@@ -105,14 +107,18 @@ def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
     plain = list(dict.fromkeys(name for config in configs for name in config.columns))
-    said = codes(source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()})
+    plain = [name for name in plain if name not in by_name | settled.taken.keys()]
+    said = codes(source, {name: columns[name] for name in plain}, OF_EXPERIMENT)
     cells = {**columns, **weights, configs[0].keys[0]: ids}
     reads = [_as_party(experiment, source, config, cells) for config in configs]
     labelled = reads[0]
+    said += dict.fromkeys(sentence for read in reads for sentence in read.says)
+    ordinal = {name: it.values for read in reads for name, it in read.categories.items() if it.encode == "ordinal"}
+    orders = {name: values for name, values in ordinal.items() if source.orders(name)}
     columns |= _rewritten(source, columns, reads, settled.date_formats, job.params().missing)
     labels, in_order = read_labels(labelled, data.label, job.params().objective), np.argsort(labelled.rows)
     check_positive(experiment, source, labels.classes)
-    if is_text(labels.kind) and labelled.label is not None:
+    if labels.classes and is_text(labels.kind) and labelled.label is not None:
         columns[data.label] = classes_of(data.label, labelled.label).take(pa.array(in_order))
     if data.weight is not None and labelled.weights is not None:
         most = job.params().largest_weight
@@ -127,7 +133,7 @@ def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table
         )
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, in_file)
-    joined = noted(pa.table(columns), settled, said)
+    joined = noted(pa.table(columns), settled, said, orders)
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(labelled.id_types.get(data.id or "", pa.int64()))})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
 

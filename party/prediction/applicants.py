@@ -8,6 +8,7 @@ A new record has a place behind the common ones for as long as it is asked about
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from treetap.party.prediction.opened_model import BesideValues, OpenedModel
 from treetap.party.runtime.context import Rows
 from treetap.tables.categories import Category, encoded
 from treetap.tables.label_columns import offsets_of
+from treetap.tables.number_styles import PLAIN, pattern_of
 from treetap.tables.reading import Floats
 from treetap.wire.v2 import serving_pb2
 
@@ -95,18 +97,26 @@ class Applicants:
         return ("id: is asked about already: ask again after that" if name in asked else "") if name else "id: is empty"
 
 
-def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats | str:
+def encode(
+    manifest: Mapping[str, Any], record: serving_pb2.NewRecord, missing: Sequence[str | float] = ()
+) -> Floats | str:
     """The features (d,) of a record by the model's description of its columns, or what is wrong with its fields.
 
-    Behind them is the record's offset, if the model's scores begin with one.
+    `missing`: the texts and numbers that mean a missing value, as the served table's settings list them. Behind the
+    features is the record's offset, if the model's scores begin with one.
     """
     try:
-        return _encoded(manifest, {field.column: field for field in record.fields}, len(record.fields))
+        return _encoded(manifest, {field.column: field for field in record.fields}, len(record.fields), missing)
     except DataError as fault:
         return str(fault).replace("row 1, ", "", 1)
 
 
-def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnField], fields: int) -> Floats:
+def _encoded(
+    manifest: Mapping[str, Any],
+    given: Mapping[str, serving_pb2.OwnField],
+    fields: int,
+    missing: Sequence[str | float],
+) -> Floats:
     here, begins = Path("fields"), manifest.get("offsets", {})
     columns = [*manifest["source_columns"], *begins.values()]
     if strange := [name for name in given if name not in columns]:
@@ -119,12 +129,21 @@ def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnFie
         if name not in given:
             raise DataError(f"{here}: column {name!r} is missing; write null where a record has no value")
         kind = given[name].WhichOneof("value")
-        cells[name] = getattr(given[name], kind) if kind else None
+        cell = getattr(given[name], kind) if kind else None
+        cells[name] = None if name in manifest["source_columns"] and _means_missing(cell, missing) else cell
     own = features_of(here, manifest, cells)
     if not begins:
         return own
     parts = {name: pa.chunked_array([pa.array([cells[name]])]) for name in begins.values()}
     return np.concatenate([own, offsets_of(here, begins, parts).values])
+
+
+def _means_missing(cell: Any, listed: Sequence[str | float]) -> bool:
+    """True for a text or a number that the settings of a table list as missing: of numbers also by their texts."""
+    if isinstance(cell, str):
+        return cell.strip() in listed
+    numbers = (float(it) for it in map(str, listed) if re.fullmatch(pattern_of(PLAIN), it))
+    return type(cell) in (int, float) and cell in numbers
 
 
 def features_of(here: Path, manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Floats:

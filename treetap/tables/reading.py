@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError, cannot
-from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
+from treetap.tables.auto_encoding import Cells, Rules, Settled, codes, declared_in, redated, settle
 from treetap.tables.categories import Category, Seen, encoded, merges, texts_of
 from treetap.tables.cells import Shape, Tensor, check_trained, is_tensor, plain_column, tensor_of, tensor_shape
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
@@ -209,7 +209,10 @@ def read_table(
             columns = _columns(source, config, further, categories)
             categories = _redated(config, {name: (source, it) for name, it in columns.items()}, categories, missing)
             read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
-            lost = missing_words(source, {name: columns[name] for name in config.columns})
+            own = {name: columns[name] for name in config.columns}
+            lost = missing_words(source, own)
+            plain = {name: it for name, it in own.items() if categories is None and name not in read.categories}
+            lost += codes(source, plain)
             read = replace(read, says=[*read.says, *lost])
         read = replace(read, says=[*read.says, *source.cleared(config.columns)])
         for sentence in read.says:
