@@ -6,13 +6,14 @@ import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import did_you_mean
+from treetap.errors import did_you_mean, each_of
 from treetap.lab.api.frames import (
     ID,
     InvalidInput,
@@ -208,7 +209,8 @@ def of_several(
     """
     if columns is not None and set(columns) != set(frames):
         raise InvalidInput(f"the frames are of {', '.join(frames)}, and the model's parties are {', '.join(columns)}")
-    tables = {party: _arrow(party, frame) for party, frame in frames.items()}
+    made = each_of(*(partial(_arrow, party, frame) for party, frame in frames.items()))
+    tables = dict(zip(frames, made, strict=True))
     if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
         raise InvalidInput(f"{_called(empty[0])} has no records")
     ids = _ids(frames, tables, id_column, _rules(normalise))
@@ -256,9 +258,11 @@ def _ids(
         if without := [party for party, table in tables.items() if id_column not in table.column_names]:
             raise InvalidInput(f"id_column = {id_column!r}: the frame of {', '.join(without)} has no such column")
         place = f"column {id_column!r}"
-        return {party: ids_in(_called(party), place, table.column(id_column), rules) for party, table in tables.items()}
+        checks = [partial(ids_in, _called(party), place, own.column(id_column), rules) for party, own in tables.items()]
+        return dict(zip(tables, each_of(*checks), strict=True))
     if _all_pandas(frames):
-        return {party: ids_of_index(_called(party), frame.index, rules) for party, frame in frames.items()}
+        checks = [partial(ids_of_index, _called(party), frame.index, rules) for party, frame in frames.items()]
+        return dict(zip(frames, each_of(*checks), strict=True))
     # nothing but their place is left to tell records apart
     lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:

@@ -20,7 +20,7 @@ import pyarrow.csv as pacsv
 
 from treetap import terminal
 from treetap.arrays import Ints
-from treetap.errors import ConfigError, DataError, NotText, did_you_mean
+from treetap.errors import ConfigError, DataError, did_you_mean, each_of
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
@@ -36,12 +36,12 @@ from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_nam
 from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
-from treetap.tables.labels import Labels, read_labels
+from treetap.tables.labels import Labels, complete, read_labels
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.opening import called, columns_of, read_columns, source_of
-from treetap.tables.reading import Table, table_of
+from treetap.tables.reading import Table, by_likely_encoding, table_of
 from treetap.tables.record_ids import Ids, sorted_keys
-from treetap.tables.source import Source, is_number, is_text, numbers_of
+from treetap.tables.source import Origin, Source, is_number, is_text, numbers_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -63,12 +63,9 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             another encoding also what would be wrong of it by the likely one, so that a table is mended at once.
         ConfigError: the file contradicts itself about a column.
     """
-    try:
-        return _read(experiment, base, file)
-    except NotText as failure:
-        data = experiment.data.model_copy(update={"encoding": experiment.data.encoding or "windows-1252"})
-        likely = experiment.model_copy(update={"data": data})
-        raise failure.with_later(partial(_read, likely, base, file)) from None
+    return by_likely_encoding(
+        experiment.data, lambda data: _read(experiment.model_copy(update={"data": data}), base, file)
+    )
 
 
 def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table:
@@ -99,10 +96,11 @@ def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table
         if data.id is None
         else _column(source, data.id, table.column(data.id))
     )
-    try:
-        settled = settled_in(experiment, source, configs, columns)
-    except DataError as failure:
-        raise failure.with_later(partial(sorted_keys, source, {configs[0].keys[0]: ids}, configs[0].rules)) from None
+    settled, *_ = each_of(
+        partial(settled_in, experiment, source, configs, columns),
+        partial(sorted_keys, source, {configs[0].keys[0]: ids}, configs[0].rules),
+        partial(complete, _unread(source, columns[data.label]), data.label),
+    )
     for place, config in enumerate(configs):
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
@@ -251,10 +249,14 @@ def _in_csv(kind: pa.DataType) -> bool:
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
     """The labels of the joined table that `read_table` has checked."""
-    data, count = experiment.data, table.num_rows
-    ids, rows = Ids.of([""] * count), np.arange(count)
-    records = Table(Path(data.title), ids, [], Held(np.empty((count, 0))), LabelCells(table.column(data.label)), rows)
-    return read_labels(records, data.label, experiment.job.params().objective)
+    records = _unread(Path(experiment.data.title), table.column(experiment.data.label))
+    return read_labels(records, experiment.data.label, experiment.job.params().objective)
+
+
+def _unread(origin: Origin, label: pa.ChunkedArray) -> Table:
+    """A table of nothing but labels, in the order of their rows."""
+    count = len(label)
+    return Table(origin, Ids.of([""] * count), [], Held(np.empty((count, 0))), LabelCells(label), np.arange(count))
 
 
 def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> None:

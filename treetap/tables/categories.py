@@ -39,7 +39,6 @@ from treetap.tables.source import (
     TRUE,
     Origin,
     are_booleans,
-    as_doubles,
     is_number,
     is_text,
     kind_name,
@@ -155,7 +154,8 @@ def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Map
         category = categories.get(name)
         apart = category is not None and not category.numeric
         sure = isinstance(path, Path) or path.typed or (category is not None and category.of_dates)
-        exact = category is None and _rounded(column)
+        exact = category is None and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type))
+        exact = exact and (pc.max(pc.abs(column)).as_py() or 0) > _EXACT
         if not (is_text(column.type) or exact) or (apart and sure):
             continue
         texts = [text for text in column.unique().cast(pa.large_string()).to_pylist() if text and text.strip()]
@@ -172,17 +172,6 @@ def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Map
             held = "numbers of more digits than a double has" if exact else "texts"
             said.append(f"column {name!r}: {len(texts)} {held} {taken}, such as {pair[0]!r} and {pair[1]!r}")
     return said
-
-
-def _rounded(column: pa.ChunkedArray) -> bool:
-    """True for whole numbers or decimals of which some that differ have one nearest double."""
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
-        return False
-    largest = max((abs(end) for end in pc.min_max(column).as_py().values() if end is not None), default=0)
-    if pa.types.is_integer(kind) and largest <= _EXACT:
-        return False
-    return bool(pc.count_distinct(as_doubles(column)).as_py() < pc.count_distinct(column).as_py())
 
 
 def is_code(text: str) -> bool:

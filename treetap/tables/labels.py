@@ -109,7 +109,7 @@ def read_classes(table: Table, column: str, classes: Sequence[str] | None = None
 
     `DataError` names the fault, never a label: another type, missing, infinite, numbers where classes are codes.
     """
-    _check_kind(label_column(table, column), _complete(table, column).type)
+    _check_kind(label_column(table, column), complete(table, column).type)
     assert table.label is not None
     cells = classes_of(label_column(table, column), table.label, classes)
     # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
@@ -123,7 +123,7 @@ def read_classes(table: Table, column: str, classes: Sequence[str] | None = None
 
 def read_targets(table: Table, column: str, objective: str) -> Labels:
     """Targets of a regression; `DataError` names the fault, never a label: no numbers, missing, infinite."""
-    cells = _complete(table, column)
+    cells = complete(table, column)
     _check_kind(label_column(table, column), cells.type, objective)
     return Labels(_fit(table, column, objective, doubles(cells)), [])
 
@@ -141,8 +141,8 @@ def _check_kind(where: str, kind: pa.DataType, regression: str = "") -> None:
         raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
 
 
-def _complete(table: Table, column: str) -> pa.ChunkedArray:
-    """The cells, of which none may be missing or infinite."""
+def complete(table: Table, column: str) -> pa.ChunkedArray:
+    """The cells of a label column; `DataError` names the first that is missing or infinite."""
     assert table.label is not None
     cells = cells_of(table.label)
     if pa.types.is_floating(cells.type):
