@@ -135,17 +135,18 @@ class PlaintextOverflow(TreetapError):
 
 
 def each_of(*checks: Callable[[], Any]) -> list[Any]:
-    """What independent checks of one input return; the faults of all of them as one error, so that all are mended."""
+    """What independent checks of one input return; the faults of all of them as one error, so that all are mended.
+
+    Text of another encoding than the settings say is a fault of the first check alone.
+    """
     made, faults = list[Any](), list[BadInput]()
     for check in checks:
         try:
             made.append(check())
         except BadInput as fault:
-            faults.append(fault)
-    if len(faults) > 1:
-        raise type(faults[0])("\n".join(dict.fromkeys(map(str, faults))), party=faults[0].party)
+            faults += [] if faults and isinstance(fault, NotText) else [fault]
     if faults:
-        raise faults[0]
+        raise type(faults[0])("\n".join(dict.fromkeys(map(str, faults))), party=faults[0].party)
     return made
 
 

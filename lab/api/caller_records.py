@@ -84,8 +84,10 @@ def missing_in(labels: Array) -> Bools:
     """True of the labels (n,) that are absent, as libraries say it, and of blank ones."""
     if labels.dtype.kind in "mM":
         return np.isnat(labels)
-    cells = (None if isinstance(label, str) and not label.strip() else label for label in labels.tolist())
-    absent = (cell is None or is_scalar_nan(cell) or is_pandas_na(cell) for cell in cells)
+    absent = (
+        not label.strip() if isinstance(label, str) else label is None or is_scalar_nan(label) or is_pandas_na(label)
+        for label in labels.tolist()
+    )
     return np.fromiter(absent, dtype=np.bool_, count=len(labels))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -209,8 +209,7 @@ def of_several(
     """
     if columns is not None and set(columns) != set(frames):
         raise InvalidInput(f"the frames are of {', '.join(frames)}, and the model's parties are {', '.join(columns)}")
-    made = each_of(*(partial(_arrow, party, frame) for party, frame in frames.items()))
-    tables = dict(zip(frames, made, strict=True))
+    tables = _of_each({party: partial(_arrow, party, frame) for party, frame in frames.items()})
     if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
         raise InvalidInput(f"{_called(empty[0])} has no records")
     ids = _ids(frames, tables, id_column, _rules(normalise))
@@ -237,6 +236,11 @@ def of_several(
     return PartyTables(kept_of, rows_of)
 
 
+def _of_each(checks: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What each party's check returns; raises the faults of all."""
+    return dict(zip(checks, each_of(*checks.values()), strict=True))
+
+
 def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Columns of a table after the ids, which are there also where there is no column."""
     return pa.table({ID: ids.array, **{name: table.column(name) for name in names}})
@@ -258,11 +262,11 @@ def _ids(
         if without := [party for party, table in tables.items() if id_column not in table.column_names]:
             raise InvalidInput(f"id_column = {id_column!r}: the frame of {', '.join(without)} has no such column")
         place = f"column {id_column!r}"
-        checks = [partial(ids_in, _called(party), place, own.column(id_column), rules) for party, own in tables.items()]
-        return dict(zip(tables, each_of(*checks), strict=True))
+        return _of_each(
+            {it: partial(ids_in, _called(it), place, own.column(id_column), rules) for it, own in tables.items()}
+        )
     if _all_pandas(frames):
-        checks = [partial(ids_of_index, _called(party), frame.index, rules) for party, frame in frames.items()]
-        return dict(zip(frames, each_of(*checks), strict=True))
+        return _of_each({it: partial(ids_of_index, _called(it), own.index, rules) for it, own in frames.items()})
     # nothing but their place is left to tell records apart
     lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:

@@ -105,8 +105,9 @@ def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
     plain = list(dict.fromkeys(name for config in configs for name in config.columns))
-    plain = [name for name in plain if name not in by_name | settled.taken.keys()]
-    said = codes(source, {name: columns[name] for name in plain}, OF_EXPERIMENT)
+    said = codes(
+        source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()}, OF_EXPERIMENT
+    )
     cells = {**columns, **weights, configs[0].keys[0]: ids}
     reads = [_as_party(experiment, source, config, cells) for config in configs]
     labelled = reads[0]

@@ -8,7 +8,6 @@ A new record has a place behind the common ones for as long as it is asked about
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from treetap.party.prediction.opened_model import BesideValues, OpenedModel
 from treetap.party.runtime.context import Rows
 from treetap.tables.categories import Category, encoded
 from treetap.tables.label_columns import offsets_of
-from treetap.tables.number_styles import PLAIN, pattern_of
+from treetap.tables.labels import class_name
 from treetap.tables.reading import Floats
 from treetap.wire.v2 import serving_pb2
 
@@ -124,26 +123,18 @@ def _encoded(
         raise DataError(f"{here}: column {visible(strange[0])!r} is none of the model's{known}")
     if fields > len(given):
         raise DataError(f"{here}: a column is there twice")
-    cells: dict[str, Any] = {}
+    cells, listed = dict[str, Any](), set(map(class_name, missing))
     for name in columns:
         if name not in given:
             raise DataError(f"{here}: column {name!r} is missing; write null where a record has no value")
         kind = given[name].WhichOneof("value")
         cell = getattr(given[name], kind) if kind else None
-        cells[name] = None if name in manifest["source_columns"] and _means_missing(cell, missing) else cell
+        cells[name] = None if class_name(cell).strip() in listed and name not in begins.values() else cell
     own = features_of(here, manifest, cells)
     if not begins:
         return own
     parts = {name: pa.chunked_array([pa.array([cells[name]])]) for name in begins.values()}
     return np.concatenate([own, offsets_of(here, begins, parts).values])
-
-
-def _means_missing(cell: Any, listed: Sequence[str | float]) -> bool:
-    """True for a text or a number that the settings of a table list as missing: of numbers also by their texts."""
-    if isinstance(cell, str):
-        return cell.strip() in listed
-    numbers = (float(it) for it in map(str, listed) if re.fullmatch(pattern_of(PLAIN), it))
-    return type(cell) in (int, float) and cell in numbers
 
 
 def features_of(here: Path, manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Floats:

@@ -43,7 +43,6 @@ from treetap.tables.number_styles import PLAIN, styles_of
 from treetap.tables.opening import read_columns, source_at
 from treetap.tables.source import (
     Origin,
-    RowsOf,
     Source,
     is_text,
     kind_name,
@@ -221,9 +220,9 @@ def redated(
 
 def codes(origin: Origin, columns: Mapping[str, pa.ChunkedArray], writing: Writing = OF_PARTY) -> list[str]:
     """Sentences about columns without an encoding, which are read as numbers, whose texts look like codes."""
-    source = None if isinstance(origin, Path | RowsOf) or origin.typed else origin
-    whole = [name for name, it in columns.items() if source is not None and pa.types.is_integer(it.type)]
-    again = source.read(whole, whole) if source is not None and whole else pa.table({})  # as they are written
+    written = isinstance(origin, Source) and not origin.typed
+    whole = [name for name, it in columns.items() if written and pa.types.is_integer(it.type)]
+    again = origin.read(whole, whole) if isinstance(origin, Source) and whole else pa.table({})
     texts = {name: again.column(name).cast(pa.string()) if name in whole else it for name, it in columns.items()}
     return [
         f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do. If it is "

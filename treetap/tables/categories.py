@@ -52,8 +52,6 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
 #: A text that is no number of a library: padded, or with an exponent of another form than 1e+20.
 _CODE = re.compile(r"[+].*|-?0[0-9].*|.*[eE](?![+-][0-9]{2}).*")
-#: Whole numbers up to here are doubles.
-_EXACT = 2**53
 _BOOLEANS = {text: spelt[0] for spelt in (TRUE, FALSE) for text in spelt}
 
 
@@ -155,7 +153,7 @@ def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Map
         apart = category is not None and not category.numeric
         sure = isinstance(path, Path) or path.typed or (category is not None and category.of_dates)
         exact = category is None and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type))
-        exact = exact and (pc.max(pc.abs(column)).as_py() or 0) > _EXACT
+        exact = exact and (pc.max(pc.abs(column)).as_py() or 0) > 2**53  # up to here they are doubles
         if not (is_text(column.type) or exact) or (apart and sure):
             continue
         texts = [text for text in column.unique().cast(pa.large_string()).to_pylist() if text and text.strip()]

@@ -33,7 +33,8 @@ from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, t
 from treetap.trees.offsets import Offsets
 
 log = logging.getLogger(__name__)
-Keys, Made = TypeVar("Keys", bound=SourceKeys), TypeVar("Made")
+Keys = TypeVar("Keys", bound=SourceKeys)
+Made = TypeVar("Made")
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
@@ -180,8 +181,19 @@ def read_table(
     anew in batches. `categorical`: `encode = "auto"` may take categories that trees split by sets of them. One error
     has all that is wrong with ids and encodings, and of text in another encoding what would be wrong by the likely one.
     """
-    given = {"with_label": with_label, "missing": missing, "categories": categories, "shapes": shapes, "empty": empty}
-    return by_likely_encoding(config, partial(_read, **given, streams=streams, categorical=categorical))
+    return by_likely_encoding(
+        config,
+        partial(
+            _read,
+            with_label=with_label,
+            missing=missing,
+            categories=categories,
+            shapes=shapes,
+            empty=empty,
+            streams=streams,
+            categorical=categorical,
+        ),
+    )
 
 
 def by_likely_encoding(keys: Keys, read: Callable[[Keys], Made]) -> Made:
@@ -192,14 +204,11 @@ def by_likely_encoding(keys: Keys, read: Callable[[Keys], Made]) -> Made:
     """
     try:
         return read(keys)
-    except NotText as failure:
-        try:
-            read(keys.model_copy(update={"encoding": keys.encoding or "windows-1252"}))
-        except NotText:
-            raise failure from None
-        except DataError as later:
-            raise DataError(f"{failure}\n{later}") from None
-        raise
+    except NotText:
+        # each of two readings raises what is wrong by its encoding
+        likely = keys.model_copy(update={"encoding": keys.encoding or "windows-1252"})
+        made: list[Made] = each_of(partial(read, keys), partial(read, likely))
+        return made[0]
 
 
 def _read(
@@ -235,10 +244,12 @@ def _read(
             columns, cells = first_pass(source, config, kinds, further, categories)
             dated = {name: (it.origin(), it.column()) for name, it in cells.items()}
             categories = _redated(config, dated, categories, missing)
-            own_ids, rules = {name: columns[name] for name in config.keys}, _rules(source, config, missing, categorical)
+            rules = _rules(source, config, missing, categorical)
             (ids, order), (made, encodings, says) = each_of(
-                partial(sorted_keys, source, own_ids, config.rules, config.key_places),
-                partial(features_of, source, stamp, source.count_rows(), rules, kinds, cells, categories),
+                partial(
+                    sorted_keys, source, {name: columns[name] for name in config.keys}, config.rules, config.key_places
+                ),
+                partial(features_of, source, stamp, source.count_rows() or 0, rules, kinds, cells, categories),
             )
             names, own = made.names, list(config.columns)
             read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen, says=says)
@@ -247,11 +258,9 @@ def _read(
             columns = _columns(source, config, further, categories)
             categories = _redated(config, {name: (source, it) for name, it in columns.items()}, categories, missing)
             read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
-            own = {name: columns[name] for name in config.columns}
-            lost = missing_words(source, own)
-            plain = {name: it for name, it in own.items() if categories is None and name not in read.categories}
-            lost += codes(source, plain)
-            read = replace(read, says=[*read.says, *lost])
+            features = {name: columns[name] for name in config.columns}
+            plain = {name: it for name, it in features.items() if categories is None and name not in read.categories}
+            read = replace(read, says=[*read.says, *missing_words(source, features), *codes(source, plain)])
         read = replace(read, says=[*read.says, *source.cleared(config.columns)])
         for sentence in read.says:
             log.info("%s: %s", source, sentence)
@@ -307,15 +316,13 @@ def table_of(
     chosen = {name: columns[name] for name in config.columns if name not in cells}
 
     def features() -> tuple[Encoded, Settled]:
-        if categories is not None:
-            return encoded(source, chosen, rows, None, categories, missing), Settled(None, {})
-        rules = _rules(source, config, missing, categorical)
-        settled = settle(source, {name: Cells(source, column, rows) for name, column in chosen.items()}, rules)
-        return encoded(source, chosen, rows, settled.encode, None, missing, settled.date_formats), settled
+        rules, own = _rules(source, config, missing, categorical), chosen if categories is None else {}
+        settled = settle(source, {name: Cells(source, column, rows) for name, column in own.items()}, rules)
+        return encoded(source, chosen, rows, settled.encode, categories, missing, settled.date_formats), settled
 
-    own_ids = {name: columns[name] for name in config.keys}
     (ids, order), (made, settled) = each_of(
-        partial(sorted_keys, source, own_ids, config.rules, config.key_places), features
+        partial(sorted_keys, source, {name: columns[name] for name in config.keys}, config.rules, config.key_places),
+        features,
     )
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
     held, own = Held(made.values[order]), list(config.columns)
