@@ -35,7 +35,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Self
+from typing import Any, Self
 
 
 class TreetapError(Exception):
@@ -60,17 +60,6 @@ class ConfigError(BadInput):
 
 class DataError(BadInput):
     """A table is wrong: the message names file, row and column."""
-
-    def with_later(self, check: Callable[[], object]) -> DataError:
-        """This error, and below it the one that a later check of the same table raises: both are mended at once.
-
-        One of text in another encoding is left out: a check by the likely encoding then has nothing to go by.
-        """
-        try:
-            check()
-        except DataError as later:
-            return self if isinstance(later, NotText) else DataError(f"{self}\n{later}")
-        return self
 
 
 class NotText(DataError):
@@ -147,6 +136,22 @@ class Defect(TreetapError):
 
 class PlaintextOverflow(TreetapError):
     """A number does not fit its slot."""
+
+
+def each_of(*checks: Callable[[], Any]) -> list[Any]:
+    """What independent checks of one input return; the faults of all of them as one error, so that all are mended.
+
+    Text of another encoding than the settings say is a fault of the first check alone.
+    """
+    made, faults = list[Any](), list[BadInput]()
+    for check in checks:
+        try:
+            made.append(check())
+        except BadInput as fault:
+            faults += [] if faults and isinstance(fault, NotText) else [fault]
+    if faults:
+        raise type(faults[0])("\n".join(dict.fromkeys(map(str, faults))), party=faults[0].party)
+    return made
 
 
 @contextmanager

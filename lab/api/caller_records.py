@@ -81,10 +81,13 @@ def spread(labels: Mapping[str, Any], rows_of: Mapping[str, Rows]) -> tuple[Arra
 
 
 def missing_in(labels: Array) -> Bools:
-    """True of the labels (n,) that are absent, as libraries say it."""
+    """True of the labels (n,) that are absent, as libraries say it, and of blank ones."""
     if labels.dtype.kind in "mM":
         return np.isnat(labels)
-    absent = (label is None or is_scalar_nan(label) or is_pandas_na(label) for label in labels.tolist())
+    absent = (
+        not label.strip() if isinstance(label, str) else label is None or is_scalar_nan(label) or is_pandas_na(label)
+        for label in labels.tolist()
+    )
     return np.fromiter(absent, dtype=np.bool_, count=len(labels))
 
 
@@ -267,7 +270,7 @@ class CallerRecords(Parameters, ABC):
         if isinstance(labels, list) and {type(label) for label in labels} in ({int}, {str}):
             labels = array_of(labels)
         targets = column_or_1d(labels, warn=True)
-        if targets.dtype.kind in "OmM" and (absent := int(missing_in(targets).sum())):
+        if targets.dtype.kind in "OUmM" and (absent := int(missing_in(targets).sum())):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         if targets.dtype.kind == "f" or self._numeric:
             targets = _as_numbers(targets)

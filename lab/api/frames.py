@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from treetap.arrays import Array, Floats, Ints
-from treetap.errors import BadInput, DataError
+from treetap.errors import BadInput, DataError, each_of
 from treetap.lab.experiment.results import Importance
 from treetap.names import of_class
 from treetap.protocols.prediction import id_column_fault
@@ -118,8 +119,7 @@ def _table_of(data: Any, made: Callable[[str, pa.ChunkedArray], pa.ChunkedArray]
         fault = next(odd, f"{failure.args[-1]}: give it one type, as text by astype(str)")
         raise InvalidInput(f"the data frame is no table of typed columns: {fault}") from None
     try:
-        columns = zip(names, table.columns, strict=True)
-        plain = [made(name, column) for name, column in columns]
+        plain = each_of(*(partial(made, name, column) for name, column in zip(names, table.columns, strict=True)))
     except DataError as failure:
         raise InvalidInput(str(failure)) from None
     return pa.table(plain, names=names) if names else table
@@ -133,10 +133,7 @@ def _typed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return plain
     texts, ordered = category_texts(_FRAME, name, plain, None), column.type.ordered
     orders = [chunk.dictionary for chunk in column.chunks] if ordered else []
-    place = order_of(_FRAME, name, orders) or {text: number for number, text in enumerate(texts.values())}
-    codes = pa.array([place.get(cell) for cell in texts.cells], pa.int32()).take(pa.array(texts.places))
-    values = pa.array(list(place), pa.string())
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, values, ordered=ordered)])
+    return texts.dictionary(list(order_of(_FRAME, name, orders)) or texts.values(), ordered=ordered)
 
 
 def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

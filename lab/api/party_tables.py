@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import did_you_mean
+from treetap.errors import did_you_mean, each_of
 from treetap.lab.api.frames import (
     ID,
     InvalidInput,
@@ -28,7 +29,7 @@ from treetap.lab.api.frames import (
 )
 from treetap.lab.experiment.joined_table import numbered
 from treetap.tables.asked_columns import OF_ESTIMATOR
-from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
+from treetap.tables.auto_encoding import Cells, Rules, Settled, codes, settle
 from treetap.tables.categories import are_plain, different_texts, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import OTHERS, auto_for_others
@@ -208,7 +209,7 @@ def of_several(
     """
     if columns is not None and set(columns) != set(frames):
         raise InvalidInput(f"the frames are of {', '.join(frames)}, and the model's parties are {', '.join(columns)}")
-    tables = {party: _arrow(party, frame) for party, frame in frames.items()}
+    tables = _of_each({party: partial(_arrow, party, frame) for party, frame in frames.items()})
     if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
         raise InvalidInput(f"{_called(empty[0])} has no records")
     ids = _ids(frames, tables, id_column, _rules(normalise))
@@ -235,6 +236,11 @@ def of_several(
     return PartyTables(kept_of, rows_of)
 
 
+def _of_each(checks: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What each party's check returns; raises the faults of all."""
+    return dict(zip(checks, each_of(*checks.values()), strict=True))
+
+
 def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Columns of a table after the ids, which are there also where there is no column."""
     return pa.table({ID: ids.array, **{name: table.column(name) for name in names}})
@@ -256,9 +262,11 @@ def _ids(
         if without := [party for party, table in tables.items() if id_column not in table.column_names]:
             raise InvalidInput(f"id_column = {id_column!r}: the frame of {', '.join(without)} has no such column")
         place = f"column {id_column!r}"
-        return {party: ids_in(_called(party), place, table.column(id_column), rules) for party, table in tables.items()}
+        return _of_each(
+            {it: partial(ids_in, _called(it), place, own.column(id_column), rules) for it, own in tables.items()}
+        )
     if _all_pandas(frames):
-        return {party: ids_of_index(_called(party), frame.index, rules) for party, frame in frames.items()}
+        return _of_each({it: partial(ids_of_index, _called(it), own.index, rules) for it, own in frames.items()})
     # nothing but their place is left to tell records apart
     lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:
@@ -354,9 +362,11 @@ def settled(
         for line in own.lines(OF_ESTIMATOR):
             log.info('%s: encode = "auto" stands for %s', place, line)
         named = own.encode if isinstance(own.encode, Mapping) else {}
-        texts = {name: it.column for name, it in cells.items() if is_text(it.column.type) and name not in named}
-        numbers = {name: column for name, column in texts.items() if are_plain(place, different_texts(column))}
-        for sentence in merges(place, numbers, {}):
+        rest = {name: it.column for name, it in cells.items() if name not in named}
+        numbers = {
+            name: it for name, it in rest.items() if not is_text(it.type) or are_plain(place, different_texts(it))
+        }
+        for sentence in (*merges(place, numbers, {}), *codes(place, numbers, writing)):
             warnings.warn(f"{place}: {sentence}", UserWarning, stacklevel=2)
         for party in parties:
             encodings[party] = _described(own, data.columns[party])

@@ -1,6 +1,6 @@
 """The joined table's columns: their encodings, taken once for all runs and said as the parties' files would, and times.
 
-What looks wrong with them: columns that rank the label by themselves, and those that look like codes.
+What looks wrong with them: columns that rank the label by themselves.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from treetap import terminal
 from treetap.arrays import Bools, Floats, Ints
@@ -23,7 +21,7 @@ from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
-from treetap.tables.categories import as_written, encoded, no_numbers, one_hot_names
+from treetap.tables.categories import as_written, category_texts, encoded, no_numbers, one_hot_names
 from treetap.tables.cells import is_tensor
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, TableConfig, encoding_of, text_as, with_taken
 from treetap.tables.dates import ISO, is_date, timestamps
@@ -32,8 +30,9 @@ from treetap.tables.source import Origin, Source, is_text, numbers_of, row_name
 from treetap.trees import metrics, sampling
 from treetap.trees.job_params import REGRESSIONS
 
-#: Entries of the joined table's metadata: the encodings that `AUTO` took, by column; sentences about codes.
-_TAKEN, _CODED = b"taken", b"coded"
+#: Entries of the joined table's metadata: the encodings that `AUTO` took, by column; sentences about what was merged;
+#: the categories of columns whose source orders them.
+_TAKEN, _CODED, _ORDERS = b"taken", b"coded", b"orders"
 
 
 def settled_in(
@@ -116,13 +115,24 @@ def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column:
     return time_ranks(source, name, column, dated)
 
 
-def noted(table: pa.Table, settled: Settled, coded: Sequence[str]) -> pa.Table:
-    """The joined table with what was taken, for `encode_in`, and what `codes_in` gives back."""
-    return table.replace_schema_metadata({_TAKEN: json.dumps(settled.taken), _CODED: json.dumps(coded)})
+def noted(table: pa.Table, settled: Settled, coded: Sequence[str], orders: Mapping[str, Sequence[str]]) -> pa.Table:
+    """The joined table with what was taken, for `encode_in`, what `codes_in` gives back, and what `ordered_in` does."""
+    parts = ((_TAKEN, settled.taken), (_CODED, coded), (_ORDERS, orders))
+    return table.replace_schema_metadata({key: json.dumps(part) for key, part in parts})
+
+
+def ordered_in(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Some of the joined table's columns, those whose source orders their categories as dictionaries of that order."""
+    orders = json.loads((table.schema.metadata or {}).get(_ORDERS, b"{}"))
+    made = {name: table.column(name) for name in columns}
+    for name in orders.keys() & made.keys():
+        texts = category_texts(Path(), name, made[name], None)
+        made[name] = texts.dictionary(list(dict.fromkeys([*orders[name], *texts.values()])), ordered=True)
+    return pa.table(made)
 
 
 def codes_in(table: pa.Table) -> list[str]:
-    """The sentences about columns of the joined table that look like codes."""
+    """The sentences about columns of the joined table that look like codes, or whose texts are taken for one."""
     said: list[str] = json.loads((table.schema.metadata or {}).get(_CODED, b"[]"))
     return said
 
@@ -141,8 +151,6 @@ ALONE, BESIDE, SHARE = 0.99, 0.9, 0.8
 FEWEST, MOST = 10, 50_000
 #: Values up to which a column is ranked by its values' shares of the class, too.
 VALUES = 256
-#: Texts of digits of one length, of which one begins with 0, are probably codes; shorter ones may be months.
-_CODE = "^[0-9]{3,}$"
 
 
 def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[str]:
@@ -198,22 +206,3 @@ def _gains(run: RunResult) -> Counter[tuple[str, str]]:
     known = [row for row in run.importance if row.gain is not None]
     whole = sum(row.size for row in known) or 1.0
     return Counter({(row.party, row.feature): row.size / whole for row in known})
-
-
-def codes(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:
-    """Sentences about columns without an encoding, which are read as numbers, whose texts look like codes."""
-    whole = [name for name, it in columns.items() if not source.typed and pa.types.is_integer(it.type)]
-    again = source.read(whole, whole) if whole else pa.table({})  # as they are written
-    texts = {name: again.column(name).cast(pa.string()) if name in whole else it for name, it in columns.items()}
-    return [
-        f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do. If it is "
-        f"one:\n    {OF_EXPERIMENT.line('encode', {name: CATEGORICAL})}  # in [data]"
-        for name, it in texts.items()
-        if is_text(it.type) and _are_codes(pc.utf8_trim_whitespace(it.drop_null()))
-    ]
-
-
-def _are_codes(cells: Any) -> bool:
-    ends = pc.min_max(pc.utf8_length(cells))
-    alike = ends["min"] == ends["max"] and pc.all(pc.match_substring_regex(cells, _CODE)).as_py()
-    return bool(len(cells) and alike and pc.any(pc.starts_with(cells, "0")).as_py())

@@ -20,13 +20,15 @@ import pyarrow.csv as pacsv
 
 from treetap import terminal
 from treetap.arrays import Ints
-from treetap.errors import ConfigError, DataError, NotText, did_you_mean
+from treetap.errors import ConfigError, DataError, did_you_mean, each_of
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
-from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
+from treetap.lab.experiment.joined_encodings import encode_in, noted, settled_in, time_ranks_in
 from treetap.lab.experiment.party_tables import ID, OWNER, Split, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
 from treetap.protocols.registry import training
+from treetap.tables.asked_columns import OF_EXPERIMENT
+from treetap.tables.auto_encoding import codes
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import as_written, encoded
 from treetap.tables.cells import check_tensors, is_tensor, plain_column, tensor_of
@@ -34,12 +36,12 @@ from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_nam
 from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
-from treetap.tables.labels import Labels, read_labels
+from treetap.tables.labels import Labels, complete, read_labels
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.opening import called, columns_of, read_columns, source_of
-from treetap.tables.reading import Table, table_of
+from treetap.tables.reading import Table, by_likely_encoding, table_of
 from treetap.tables.record_ids import Ids, sorted_keys
-from treetap.tables.source import Source, is_number, is_text, numbers_of
+from treetap.tables.source import Origin, Source, is_number, is_text, numbers_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -61,12 +63,9 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             another encoding also what would be wrong of it by the likely one, so that a table is mended at once.
         ConfigError: the file contradicts itself about a column.
     """
-    try:
-        return _read(experiment, base, file)
-    except NotText as failure:
-        data = experiment.data.model_copy(update={"encoding": experiment.data.encoding or "windows-1252"})
-        likely = experiment.model_copy(update={"data": data})
-        raise failure.with_later(partial(_read, likely, base, file)) from None
+    return by_likely_encoding(
+        experiment.data, lambda data: _read(experiment.model_copy(update={"data": data}), base, file)
+    )
 
 
 def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table:
@@ -97,22 +96,28 @@ def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table
         if data.id is None
         else _column(source, data.id, table.column(data.id))
     )
-    try:
-        settled = settled_in(experiment, source, configs, columns)
-    except DataError as failure:
-        raise failure.with_later(partial(sorted_keys, source, {configs[0].keys[0]: ids}, configs[0].rules)) from None
+    settled, *_ = each_of(
+        partial(settled_in, experiment, source, configs, columns),
+        partial(sorted_keys, source, {configs[0].keys[0]: ids}, configs[0].rules),
+        partial(complete, _unread(source, columns[data.label]), data.label),
+    )
     for place, config in enumerate(configs):
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
         configs[place] = config.model_copy(update={"encode": encode, "date_format": settled.date_formats or None})
     plain = list(dict.fromkeys(name for config in configs for name in config.columns))
-    said = codes(source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()})
+    said = codes(
+        source, {name: columns[name] for name in plain if name not in by_name | settled.taken.keys()}, OF_EXPERIMENT
+    )
     cells = {**columns, **weights, configs[0].keys[0]: ids}
     reads = [_as_party(experiment, source, config, cells) for config in configs]
     labelled = reads[0]
+    said += dict.fromkeys(sentence for read in reads for sentence in read.says)
+    ordinal = {name: it.values for read in reads for name, it in read.categories.items() if it.encode == "ordinal"}
+    orders = {name: values for name, values in ordinal.items() if source.orders(name)}
     columns |= _rewritten(source, columns, reads, settled.date_formats, job.params().missing)
     labels, in_order = read_labels(labelled, data.label, job.params().objective), np.argsort(labelled.rows)
     check_positive(experiment, source, labels.classes)
-    if is_text(labels.kind) and labelled.label is not None:
+    if labels.classes and is_text(labels.kind) and labelled.label is not None:
         columns[data.label] = classes_of(data.label, labelled.label).take(pa.array(in_order))
     if data.weight is not None and labelled.weights is not None:
         most = job.params().largest_weight
@@ -127,7 +132,7 @@ def _read(experiment: ExperimentFile, base: Path, file: Path | None) -> pa.Table
         )
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, in_file)
-    joined = noted(pa.table(columns), settled, said)
+    joined = noted(pa.table(columns), settled, said, orders)
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(labelled.id_types.get(data.id or "", pa.int64()))})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
 
@@ -245,10 +250,14 @@ def _in_csv(kind: pa.DataType) -> bool:
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
     """The labels of the joined table that `read_table` has checked."""
-    data, count = experiment.data, table.num_rows
-    ids, rows = Ids.of([""] * count), np.arange(count)
-    records = Table(Path(data.title), ids, [], Held(np.empty((count, 0))), LabelCells(table.column(data.label)), rows)
-    return read_labels(records, data.label, experiment.job.params().objective)
+    records = _unread(Path(experiment.data.title), table.column(experiment.data.label))
+    return read_labels(records, experiment.data.label, experiment.job.params().objective)
+
+
+def _unread(origin: Origin, label: pa.ChunkedArray) -> Table:
+    """A table of nothing but labels, in the order of their rows."""
+    count = len(label)
+    return Table(origin, Ids.of([""] * count), [], Held(np.empty((count, 0))), LabelCells(label), np.arange(count))
 
 
 def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> None:

@@ -20,7 +20,7 @@ from treetap.arrays import Array, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
-from treetap.lab.experiment.joined_encodings import encode_in
+from treetap.lab.experiment.joined_encodings import encode_in, ordered_in
 from treetap.lab.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.party.policy import PERMISSIVE, merged
@@ -197,7 +197,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             path = folder / party.name / f"{name}.parquet"
             make_folder(path.parent)
             own = pa.array(drawn.of(party.name, rows))
-            content = table.select([ID, *drawn.columns[party.name]]).take(own)
+            content = ordered_in(table, [ID, *drawn.columns[party.name]]).take(own)
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             cells = _labels(party, name, table.column(label), drawn)
             if cells is not None:

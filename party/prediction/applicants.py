@@ -21,6 +21,7 @@ from treetap.party.prediction.opened_model import BesideValues, OpenedModel
 from treetap.party.runtime.context import Rows
 from treetap.tables.categories import Category, encoded
 from treetap.tables.label_columns import offsets_of
+from treetap.tables.labels import class_name
 from treetap.tables.reading import Floats
 from treetap.wire.v2 import serving_pb2
 
@@ -95,18 +96,26 @@ class Applicants:
         return ("id: is asked about already: ask again after that" if name in asked else "") if name else "id: is empty"
 
 
-def encode(manifest: Mapping[str, Any], record: serving_pb2.NewRecord) -> Floats | str:
+def encode(
+    manifest: Mapping[str, Any], record: serving_pb2.NewRecord, missing: Sequence[str | float] = ()
+) -> Floats | str:
     """The features (d,) of a record by the model's description of its columns, or what is wrong with its fields.
 
-    Behind them is the record's offset, if the model's scores begin with one.
+    `missing`: the texts and numbers that mean a missing value, as the served table's settings list them. Behind the
+    features is the record's offset, if the model's scores begin with one.
     """
     try:
-        return _encoded(manifest, {field.column: field for field in record.fields}, len(record.fields))
+        return _encoded(manifest, {field.column: field for field in record.fields}, len(record.fields), missing)
     except DataError as fault:
         return str(fault).replace("row 1, ", "", 1)
 
 
-def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnField], fields: int) -> Floats:
+def _encoded(
+    manifest: Mapping[str, Any],
+    given: Mapping[str, serving_pb2.OwnField],
+    fields: int,
+    missing: Sequence[str | float],
+) -> Floats:
     here, begins = Path("fields"), manifest.get("offsets", {})
     columns = [*manifest["source_columns"], *begins.values()]
     if strange := [name for name in given if name not in columns]:
@@ -114,12 +123,13 @@ def _encoded(manifest: Mapping[str, Any], given: Mapping[str, serving_pb2.OwnFie
         raise DataError(f"{here}: column {visible(strange[0])!r} is none of the model's{known}")
     if fields > len(given):
         raise DataError(f"{here}: a column is there twice")
-    cells: dict[str, Any] = {}
+    cells, listed = dict[str, Any](), set(map(class_name, missing))
     for name in columns:
         if name not in given:
             raise DataError(f"{here}: column {name!r} is missing; write null where a record has no value")
         kind = given[name].WhichOneof("value")
-        cells[name] = getattr(given[name], kind) if kind else None
+        cell = getattr(given[name], kind) if kind else None
+        cells[name] = None if class_name(cell).strip() in listed and name not in begins.values() else cell
     own = features_of(here, manifest, cells)
     if not begins:
         return own

@@ -44,6 +44,7 @@ from treetap.party.runtime import step_order
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import step
 from treetap.party.serving.request_queue import RequestQueue
+from treetap.party.setup.steps import table_config
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving, present
 from treetap.protocols.registry import prediction_name
 from treetap.tables.normalised import normaliser
@@ -89,6 +90,7 @@ class ServedPrediction:
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.waiting_records.inc)
         self._own = Ids.of([])  # sorted
+        self._described, self._missing = partial(table_config, job.config, opening.table), list[str | float]()
         self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._spent: Mapping[int, str] = {}  # of the block at hand: see `leave_out`
@@ -110,7 +112,7 @@ class ServedPrediction:
 
     async def open(self, table: Table) -> None:
         """From here on clients get the answer that the model is being prepared."""
-        self._own = table.ids
+        self._own, self._missing = table.ids, self._described().missing
         self._served_models.take(self)
 
     @property
@@ -242,9 +244,11 @@ class ServedPrediction:
                 f"reasons = {reasons} of {len(named)} ids: model {self.model} gives at most {MOST_REASONS}, of "
                 f"{self._most_reasoned} ids in a request (most_ids, queue; none where it is not served with --reasons)"
             )
-        began, manifest = asyncio.get_running_loop().time(), self._opened.manifest
+        began, manifest, missing = asyncio.get_running_loop().time(), self._opened.manifest, self._missing
         values = (
-            await self._context.offload(lambda: [encode(manifest, record) for record in records]) if records else []
+            await self._context.offload(lambda: [encode(manifest, record, missing) for record in records])
+            if records
+            else []
         )
         with self._applicants.entered(records, values) as (new, refused):
             places = [*map(self._place, ids), *new]

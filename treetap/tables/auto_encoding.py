@@ -41,12 +41,24 @@ from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of,
 from treetap.tables.dates import ISO, has_century, is_date, mostly, parser, readings, readings_apart, strangers
 from treetap.tables.number_styles import PLAIN, styles_of
 from treetap.tables.opening import read_columns, source_at
-from treetap.tables.source import Origin, Source, is_text, kind_name, may_be_numbers, remedy_of, row_name, sentinels
+from treetap.tables.source import (
+    Origin,
+    Source,
+    is_text,
+    kind_name,
+    may_be_numbers,
+    remedy_of,
+    row_name,
+    sentinels,
+)
 
 #: Most different texts of a column of numbers or dates that may mean a missing value.
 MOST_ODD = 5
 #: Most values of a column of text that is taken for categories; records per value; values of a small table.
 MOST, RECORDS_A_VALUE, FEW = 256, 10, 10
+
+#: Texts of digits of one length, of which one begins with 0, are probably codes; shorter ones may be months.
+_CODE = "^[0-9]{3,}$"
 
 
 @dataclass(frozen=True)
@@ -204,6 +216,26 @@ def redated(
         if len(strange) <= len(unlike):
             return trained
     return replace(trained, date_format=form)
+
+
+def codes(origin: Origin, columns: Mapping[str, pa.ChunkedArray], writing: Writing = OF_PARTY) -> list[str]:
+    """Sentences about columns without an encoding, which are read as numbers, whose texts look like codes."""
+    written = isinstance(origin, Source) and not origin.typed
+    whole = [name for name, it in columns.items() if written and pa.types.is_integer(it.type)]
+    again = origin.read(whole, whole) if isinstance(origin, Source) and whole else pa.table({})
+    texts = {name: again.column(name).cast(pa.string()) if name in whole else it for name, it in columns.items()}
+    return [
+        f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do. If it is "
+        f"one:\n    {writing.line('encode', {name: CATEGORICAL})}  # {writing.place}"
+        for name, it in texts.items()
+        if is_text(it.type) and _are_codes(pc.utf8_trim_whitespace(it.drop_null()))
+    ]
+
+
+def _are_codes(cells: pa.ChunkedArray) -> bool:
+    ends = pc.min_max(pc.utf8_length(cells))
+    alike = ends["min"] == ends["max"] and pc.all(pc.match_substring_regex(cells, _CODE)).as_py()
+    return bool(len(cells) and alike and pc.any(pc.starts_with(cells, "0")).as_py())
 
 
 def may_identify(column: pa.ChunkedArray) -> bool:

@@ -70,6 +70,13 @@ class Texts(NamedTuple):
         different = sorted({cell for cell in self.cells if cell is not None})
         return sorted(different, key=Decimal) if are_numbers(different) else different
 
+    def dictionary(self, values: Sequence[str], *, ordered: bool) -> pa.ChunkedArray:
+        """The column as a dictionary of all of these texts (N,); `ordered`: they have an order of their own."""
+        place = {text: number for number, text in enumerate(values)}
+        codes = pa.array([None if cell is None else place[cell] for cell in self.cells], pa.int32())
+        texts, of_rows = pa.array(values, pa.string()), codes.take(pa.array(self.places))
+        return pa.chunked_array([pa.DictionaryArray.from_arrays(of_rows, texts, ordered=ordered)])
+
 
 def are_numbers(values: Iterable[str]) -> bool:
     """True for texts of categories that are numbers, one at least."""
@@ -137,16 +144,19 @@ def is_numeric(path: Origin, kind: pa.DataType, texts: Iterable[str]) -> bool:
 def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Mapping[str, Category]) -> list[str]:
     """Sentences about plain columns of text in which several texts are one number or boolean, and taken for one.
 
-    Also about those of a file without types where this makes them codes, which stay apart.
+    Also about those of a file without types where this makes them codes, which stay apart; and about numbers with more
+    digits than the nearest double has, which several of them share.
     """
     said, parse = [], _parser(path)
     for name, column in columns.items():
         category = categories.get(name)
         apart = category is not None and not category.numeric
         sure = isinstance(path, Path) or path.typed or (category is not None and category.of_dates)
-        if not is_text(column.type) or (apart and sure):
+        exact = category is None and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type))
+        exact = exact and (pc.max(pc.abs(column)).as_py() or 0) > 2**53  # up to here they are doubles
+        if not (is_text(column.type) or exact) or (apart and sure):
             continue
-        texts = [text for text in column.unique().to_pylist() if text and text.strip()]
+        texts = [text for text in column.unique().cast(pa.large_string()).to_pylist() if text and text.strip()]
         values = [None if category else _value(text, parse) for text in texts]
         ones = [_one_text(text, parse) if value is None else value for text, value in zip(texts, values, strict=True)]
         if apart and None in ones:
@@ -157,7 +167,8 @@ def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Map
         if pair := next((own for own in writings.values() if len(own) > 1), None):
             what = "categories" if category else "numbers"
             taken = f"of {len(writings)} numbers stay apart" if apart else f"are taken for {len(writings)} {what}"
-            said.append(f"column {name!r}: {len(texts)} texts {taken}, such as {pair[0]!r} and {pair[1]!r}")
+            held = "numbers of more digits than a double has" if exact else "texts"
+            said.append(f"column {name!r}: {len(texts)} {held} {taken}, such as {pair[0]!r} and {pair[1]!r}")
     return said
 
 
@@ -432,14 +443,14 @@ def categories_of(
     return Category(chosen, values, features, numeric=texts.numeric)
 
 
-def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str | None, int]:
+def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str, int]:
     """The places of a column's categories in the one order that all parts of it have; `orders`: of the parts.
 
     Raises:
         DataError: no part orders all categories as the others do.
     """
     plain = [plain_column(path, f"column {name!r}", pa.chunked_array([own])) for own in orders]
-    texts = [list(category_texts(path, name, own, None).cells[:-1]) for own in plain]
+    texts = [[cell for cell in category_texts(path, name, own, None).cells if cell is not None] for own in plain]
     longest = max(texts, key=len, default=[])
     place = {text: number for number, text in enumerate(longest)}
     for own in texts:

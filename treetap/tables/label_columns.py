@@ -84,7 +84,8 @@ def classes_of(where: str, label: LabelCells, classes: Sequence[str] | None = No
     if codes and texts is None and is_number(cells.type):
         raise DataError(f"{where}: holds {kind_name(cells.type)}, and the classes are codes, such as 007: write text")
     if texts is not None and classes is None:
-        codes = pc.count_distinct(pc.utf8_trim_whitespace(texts)).as_py() > pc.count_distinct(cells).as_py()
+        written = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"^-(0+\.?0*)$", r"\1")  # zero has no sign
+        codes = pc.count_distinct(written).as_py() > len(set(cells.unique().drop_null().to_pylist()))
     return texts if codes and texts is not None else cells
 
 

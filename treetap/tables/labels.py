@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from treetap.arrays import Bools
 from treetap.errors import DataError
 from treetap.tables.categories import most_categories
 from treetap.tables.label_columns import STRING, cells_of, classes_of, upper_of
@@ -108,7 +109,7 @@ def read_classes(table: Table, column: str, classes: Sequence[str] | None = None
 
     `DataError` names the fault, never a label: another type, missing, infinite, numbers where classes are codes.
     """
-    _check_kind(label_column(table, column), _complete(table, column).type)
+    _check_kind(label_column(table, column), complete(table, column).type)
     assert table.label is not None
     cells = classes_of(label_column(table, column), table.label, classes)
     # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
@@ -122,7 +123,7 @@ def read_classes(table: Table, column: str, classes: Sequence[str] | None = None
 
 def read_targets(table: Table, column: str, objective: str) -> Labels:
     """Targets of a regression; `DataError` names the fault, never a label: no numbers, missing, infinite."""
-    cells = _complete(table, column)
+    cells = complete(table, column)
     _check_kind(label_column(table, column), cells.type, objective)
     return Labels(_fit(table, column, objective, doubles(cells)), [])
 
@@ -140,8 +141,8 @@ def _check_kind(where: str, kind: pa.DataType, regression: str = "") -> None:
         raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
 
 
-def _complete(table: Table, column: str) -> pa.ChunkedArray:
-    """The cells, of which none may be missing or infinite."""
+def complete(table: Table, column: str) -> pa.ChunkedArray:
+    """The cells of a label column; `DataError` names the first that is missing or infinite."""
     assert table.label is not None
     cells = cells_of(table.label)
     if pa.types.is_floating(cells.type):
@@ -151,10 +152,17 @@ def _complete(table: Table, column: str) -> pa.ChunkedArray:
             raise DataError(
                 f"{label_column(table, column)}: the label at {table.where(int(bad[0]))} is missing or infinite"
             )
-    elif cells.null_count:
-        index = int(np.flatnonzero(cells.is_null().to_numpy())[0])
-        raise DataError(f"{label_column(table, column)}: the label at {table.where(index)} is missing")
+    elif (absent := _absent(cells)).any():
+        raise DataError(f"{label_column(table, column)}: the label at {table.where(int(np.argmax(absent)))} is missing")
     return cells
+
+
+def _absent(cells: pa.ChunkedArray) -> Bools:
+    """True of cells (n,) that are null, NaN or blank."""
+    absent = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
+    if is_text(cells.type):
+        absent = pc.or_(absent, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True))
+    return np.asarray(absent.to_numpy(), dtype=np.bool_)
 
 
 def class_name(value: object) -> str:
@@ -211,10 +219,7 @@ def read_partial_labels(
     """
     assert table.label is not None
     cells = cells_of(table.label)
-    empty = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
-    if is_text(cells.type):
-        empty = pc.or_(empty, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True))
-    rows = np.flatnonzero(~np.asarray(empty.to_numpy(), dtype=np.bool_)).astype(np.int64)
+    rows = np.flatnonzero(~_absent(cells)).astype(np.int64)
     if not len(rows):
         return PartialLabels(rows, np.zeros(0, dtype=np.float64 if objective in REGRESSIONS else np.int64))
     if objective not in REGRESSIONS:

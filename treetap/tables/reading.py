@@ -7,18 +7,19 @@ the operator by way of the coordinator: they name the place of a fault, never th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError, cannot
-from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
-from treetap.tables.categories import Category, Seen, encoded, merges, texts_of
+from treetap.errors import DataError, NotText, cannot, each_of
+from treetap.tables.auto_encoding import Cells, Rules, Settled, codes, declared_in, redated, settle
+from treetap.tables.categories import Category, Encoded, Seen, encoded, merges, texts_of
 from treetap.tables.cells import Shape, Tensor, check_trained, is_tensor, plain_column, tensor_of, tensor_shape
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
@@ -27,10 +28,13 @@ from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type,
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import NOTHING, Ids, Unlike, distinct_ids, ids_of, sorted_keys, unlike_training
 from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, numbers_of, row_name
+from treetap.tables.source_keys import SourceKeys
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.trees.offsets import Offsets
 
 log = logging.getLogger(__name__)
+Keys = TypeVar("Keys", bound=SourceKeys)
+Made = TypeVar("Made")
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
@@ -174,8 +178,51 @@ def read_table(
     the configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have
     these `shapes`, and those in `empty` had no value in its training. What is unlike the training is counted, logged,
     and refused where it is all of a column. `streams`: features of a large table may stay in their source, to be read
-    anew in batches. `categorical`: `encode = "auto"` may take categories that trees split by sets of them.
+    anew in batches. `categorical`: `encode = "auto"` may take categories that trees split by sets of them. One error
+    has all that is wrong with ids and encodings, and of text in another encoding what would be wrong by the likely one.
     """
+    return by_likely_encoding(
+        config,
+        partial(
+            _read,
+            with_label=with_label,
+            missing=missing,
+            categories=categories,
+            shapes=shapes,
+            empty=empty,
+            streams=streams,
+            categorical=categorical,
+        ),
+    )
+
+
+def by_likely_encoding(keys: Keys, read: Callable[[Keys], Made]) -> Made:
+    """What is read by a table's settings.
+
+    Raises:
+        DataError: as `read` does; of text in another encoding also what would be wrong by the likely one.
+    """
+    try:
+        return read(keys)
+    except NotText:
+        # each of two readings raises what is wrong by its encoding
+        likely = keys.model_copy(update={"encoding": keys.encoding or "windows-1252"})
+        made: list[Made] = each_of(partial(read, keys), partial(read, likely))
+        return made[0]
+
+
+def _read(
+    config: TableConfig,
+    *,
+    with_label: bool,
+    missing: float | None,
+    categories: Mapping[str, Category] | None,
+    shapes: Mapping[str, Shape] | None,
+    empty: Collection[str],
+    streams: bool,
+    categorical: bool,
+) -> Table:
+    """The same by the encoding that the settings say."""
     categories = None if categories is None else _dated_as(config, categories)
     further = []
     if with_label:
@@ -197,11 +244,13 @@ def read_table(
             columns, cells = first_pass(source, config, kinds, further, categories)
             dated = {name: (it.origin(), it.column()) for name, it in cells.items()}
             categories = _redated(config, dated, categories, missing)
-            ids, order = sorted_keys(
-                source, {name: columns[name] for name in config.keys}, config.rules, config.key_places
-            )
             rules = _rules(source, config, missing, categorical)
-            made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
+            (ids, order), (made, encodings, says) = each_of(
+                partial(
+                    sorted_keys, source, {name: columns[name] for name in config.keys}, config.rules, config.key_places
+                ),
+                partial(features_of, source, stamp, source.count_rows() or 0, rules, kinds, cells, categories),
+            )
             names, own = made.names, list(config.columns)
             read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen, says=says)
             read = _beside_features(read, source, config, columns, kinds, with_label)
@@ -209,8 +258,9 @@ def read_table(
             columns = _columns(source, config, further, categories)
             categories = _redated(config, {name: (source, it) for name, it in columns.items()}, categories, missing)
             read = table_of(source, config, columns, with_label, missing, categories, shapes, categorical)
-            lost = missing_words(source, {name: columns[name] for name in config.columns})
-            read = replace(read, says=[*read.says, *lost])
+            features = {name: columns[name] for name in config.columns}
+            plain = {name: it for name, it in features.items() if categories is None and name not in read.categories}
+            read = replace(read, says=[*read.says, *missing_words(source, features), *codes(source, plain)])
         read = replace(read, says=[*read.says, *source.cleared(config.columns)])
         for sentence in read.says:
             log.info("%s: %s", source, sentence)
@@ -259,19 +309,21 @@ def table_of(
     Raises:
         DataError: as `read_table`, by the source's own rows.
     """
-    ids, order = sorted_keys(source, {name: columns[name] for name in config.keys}, config.rules, config.key_places)
-    kinds = {name: columns[name].type for name in config.columns}
+    kinds, rows = {name: columns[name].type for name in config.columns}, len(columns[config.keys[0]])
     cells = {name: tensor_shape(source, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
     if shapes is not None:
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
-    if categories is None:
-        rules = _rules(source, config, missing, categorical)
-        settled = settle(source, {name: Cells(source, column, len(ids)) for name, column in chosen.items()}, rules)
-        made = encoded(source, chosen, len(ids), settled.encode, None, missing, settled.date_formats)
-    else:
-        settled = Settled(None, {})
-        made = encoded(source, chosen, len(ids), None, categories, missing)
+
+    def features() -> tuple[Encoded, Settled]:
+        rules, own = _rules(source, config, missing, categorical), chosen if categories is None else {}
+        settled = settle(source, {name: Cells(source, column, rows) for name, column in own.items()}, rules)
+        return encoded(source, chosen, rows, settled.encode, categories, missing, settled.date_formats), settled
+
+    (ids, order), (made, settled) = each_of(
+        partial(sorted_keys, source, {name: columns[name] for name in config.keys}, config.rules, config.key_places),
+        features,
+    )
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
     held, own = Held(made.values[order]), list(config.columns)
     names, encodings = made.names, made.categories

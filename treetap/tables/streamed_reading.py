@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
+from treetap.tables.auto_encoding import Cells, Rules, Settled, codes, declared_in, settle
 from treetap.tables.categories import Category, categories_of, merges
 from treetap.tables.cells import is_tensor
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, is_encoded_by_name
@@ -116,7 +116,9 @@ def features_of(
     else:
         categories = {name: known[name] for name in kinds if name in known}
     features = {name: categories[name].features if name in categories else [name] for name in kinds}
-    says = [*settled.says, *merges(source, {name: here.column() for name, here in cells.items()}, categories)]
+    distinct = {name: here.column() for name, here in cells.items()}
+    plain = {name: column for name, column in distinct.items() if known is None and name not in categories}
+    says = [*settled.says, *merges(source, distinct, categories), *codes(source, plain)]
     return Streamed(source, stamp, records, features, categories, rules.missing).surveyed(), categories, says
 
 

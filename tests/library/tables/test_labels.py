@@ -57,7 +57,7 @@ def _some(cells: Any, objective: str, classes: Sequence[str], kind: pa.DataType 
             for kind in (pa.decimal128(9, 2), pa.decimal256(60, 2), pa.decimal128(38, 2))
         ],
         # zeros at the end of a text tell classes apart
-        (["x\0", "x", "", "\0"], pa.string(), ["", "\0", "x", "x\0"], [3, 2, 0, 1]),
+        (["x\0", "x", "\0\0", "\0"], pa.string(), ["\0", "\0\0", "x", "x\0"], [3, 2, 1, 0]),
         (list(range(100)), pa.int64(), sorted(map(str, range(100)), key=int), list(range(100))),
     ],
 )
