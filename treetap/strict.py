@@ -221,8 +221,7 @@ def _what(error: object) -> str:
     message += ", without quotes" if quoted else ""
     if not _shown(value := error["input"]):  # the check may have named it
         message = message.replace(repr(value), "this value")
-    quoted = isinstance(value, str) and error["type"] in ("int_type", "float_type", "bool_type")
-    return f"{message}{'' if isinstance(value, dict) else _shown(value)}{'; write it without quotes' if quoted else ''}"
+    return message if isinstance(value, dict) else f"{message}{_shown(value)}"
 
 
 def _shown(value: object) -> str:
