@@ -227,6 +227,7 @@ def test_other_rounding_modes_are_refused_or_change_nothing(form: Form) -> None:
 def test_a_form_that_the_processor_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a kernel is called."""
     monkeypatch.setattr(library, "forms", lambda: ("plain",))
+    monkeypatch.setattr(library.compiled(), "treetap_has_avx2", lambda: 0)
     with pytest.raises(library.Unavailable, match=r"the processor has no AVX2 and FMA"):
         kernel_of(2**127 - 1, "avx2")
     assert integers(kernel_of(15, "plain"), kernel_of(15, "plain").leave(made(kernel_of(15, "plain"), [0]))) == [0]
