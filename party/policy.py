@@ -88,7 +88,7 @@ class Policy(PolicyTable):
     partners: dict[ProcessName | Literal["*"], Partner] = {}
     """Limits on a partner, by its name; "*" has those of all parties without a table of their own."""
     emits: dict[str, list[str]] = Field(
-        {},
+        default={},
         json_schema_extra={  # treetap's own words among names of certificates
             "propertyNames": {"enum": [*CLASSES]},
             "additionalProperties": {"items": {"enum": [*KINDS, EVERYBODY]}},

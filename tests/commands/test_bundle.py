@@ -172,8 +172,8 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert "--log goes with --bundle" in refused(treetap("doctor", "--log", there))
     for archive, log, says in [
         (there, [], "is there already"),
-        (tmp_path / "b.zip", ["--log", tmp_path / "no.log"], "no.log: cannot be read"),
-        (tmp_path / "b.zip", ["--log", pipe], "pipe.log: is no file; write its lines into one first"),
+        (tmp_path / "b.zip", ["--log", str(tmp_path / "no.log")], "no.log: cannot be read"),
+        (tmp_path / "b.zip", ["--log", str(pipe)], "pipe.log: is no file; write its lines into one first"),
         (tmp_path / "no" / "b.zip", [], "is no folder"),
     ]:
         done = treetap("doctor", "--bundle", archive, *log, "--json")
