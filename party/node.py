@@ -25,7 +25,6 @@ from treetap.errors import (
 )
 from treetap.names import NAME
 from treetap.native import arithmetic
-from treetap.party.approvals.job_checks import check_dealer
 from treetap.party.config import DealerConfig, PartyConfig
 from treetap.party.runtime.attempts import (
     LAST_STEPS,
@@ -237,6 +236,8 @@ class PartyNode:
         session.organisations[caller] = ORGANISATION.get()
         if caller == (spec := session.request.setup.prepare.spec).dealer:
             own = {self.config.name: self.config.transport().organisation}  # by the certificate as it is now
+            from treetap.party.approvals.job_checks import check_dealer  # as `_opener`
+
             check_dealer(self.config.name, spec, {**session.organisations, **own})
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message, content)
