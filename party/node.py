@@ -26,7 +26,6 @@ from treetap.errors import (
 from treetap.names import NAME
 from treetap.native import arithmetic
 from treetap.party.config import DealerConfig, PartyConfig
-from treetap.party.dealer.trust import check_dealer
 from treetap.party.runtime.attempts import (
     LAST_STEPS,
     SUBMISSIONS,
@@ -35,13 +34,14 @@ from treetap.party.runtime.attempts import (
     Session,
     check_latest,
 )
-from treetap.party.runtime.context import Offload, PartyWorkers
+from treetap.party.runtime.context import Offload
 from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import ledger_of
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.step_order import Step, describe
 from treetap.party.runtime.steps import disk_faults, follow, log_unheard
 from treetap.party.runtime.transcript_recorder import Recorders
+from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.process.limits import collect_ended
 from treetap.process.together import ended
@@ -236,6 +236,8 @@ class PartyNode:
         session.organisations[caller] = ORGANISATION.get()
         if caller == (spec := session.request.setup.prepare.spec).dealer:
             own = {self.config.name: self.config.transport().organisation}  # by the certificate as it is now
+            from treetap.party.approvals.job_checks import check_dealer  # as `_opener`
+
             check_dealer(self.config.name, spec, {**session.organisations, **own})
         if await session.context.mailbox.file(caller, message, content):
             self._record(caller, message, content)

@@ -24,7 +24,7 @@ from treetap.party.approvals.openings import admit, would_wait
 from treetap.party.config import PartyConfig, check_members
 from treetap.party.protocols import role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import SUBMISSIONS, Attempts, Session
-from treetap.party.runtime.context import Offload, Outbox, PartyWorkers, Role, Scratch, StepContext, Untried
+from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
 from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import Kind as Charged
@@ -32,6 +32,7 @@ from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders
+from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.alignment import check_preview, members_of_preview, rows_of_preview

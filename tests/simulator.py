@@ -28,8 +28,8 @@ from treetap.party.config import DealerConfig, PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences
 from treetap.party.node import PartyNode
 from treetap.party.policy import Policy, merged
-from treetap.party.runtime.context import PartyWorkers
 from treetap.party.runtime.transcript_recorder import Recorders
+from treetap.party.runtime.workers import PartyWorkers
 from treetap.process.config import TlsConfig
 from treetap.protocols.agreement import Request, named
 from treetap.tables.config import Encode, TableConfig

@@ -167,7 +167,15 @@ def read_scores(
     """
     with located(files.transcript, files.job) as place:
         replay, faults, anchor = read_replay(place, ca, revoked)
-        opening = _opening(files, replay)
+        # The last opening of a prediction by all parties. Raises BadInput for another job.
+        if not replay.openings:
+            raise BadInput(f"{files.transcript}: the transcript of {files.job!r} is of no prediction")
+        opening = replay.openings[max(replay.openings)]
+        if opening.away:
+            raise BadInput(
+                f"prediction {files.job!r} went on without {', '.join(opening.away)}: its scores are means over both "
+                "ways of a split, which these attacks do not read; leave it out"
+            )
         protocol = prediction_name(opening)
         where = f"prediction {files.job!r}"
         if protocol not in (*ENCRYPTED, *MASKED):
@@ -195,19 +203,6 @@ def read_scores(
     return ScoreEvidence(
         files.job, opening.model, opening.recipient, protocol, trees, sums, bits, settings, notes, str(anchor)
     )
-
-
-def _opening(files: ScoredPrediction, replay: TranscriptReplay) -> prediction_pb2.OpenModel:
-    """The last opening of a prediction by all parties. Raises BadInput for another job."""
-    if not replay.openings:
-        raise BadInput(f"{files.transcript}: the transcript of {files.job!r} is of no prediction")
-    opening = replay.openings[max(replay.openings)]
-    if opening.away:
-        raise BadInput(
-            f"prediction {files.job!r} went on without {', '.join(opening.away)}: its scores are means over both ways "
-            "of a split, which these attacks do not read; leave it out"
-        )
-    return opening
 
 
 def _blocks_in_order(where: str, replay: TranscriptReplay, table: Table) -> Table:

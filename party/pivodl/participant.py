@@ -348,7 +348,22 @@ async def share_ownership(me: Participant, own: OwnLabels) -> Ownership:
         chunks = [chunk async for part in me.received(party, "labelled_records") for chunk in part.chunks]
         labelled[party] = rows_of(chunks, own.records)
     ownership = Ownership({party: labelled[party] for party in me.parties}, own.records)
-    _check_partition(ownership)
+    # `DataError` unless each record is labelled by one party.
+    times = np.zeros(ownership.records, dtype=np.int64)
+    for rows in ownership.rows.values():
+        times[rows] += 1
+    twice = np.flatnonzero(times > 1)
+    if len(twice):
+        both = [party for party, rows in ownership.rows.items() if np.isin(rows, twice).any()]
+        raise DataError(
+            f"{len(twice)} of {ownership.records} records are labelled by more than one party ({', '.join(both)}): "
+            "empty the label cells of all but one of them"
+        )
+    if without := int((times == 0).sum()):
+        raise DataError(
+            f"{without} of {ownership.records} records are labelled by no party: add their labels to one party's "
+            "table, or leave these records out of a table, so that they are not common"
+        )
     # `BadInput` if no split of the root can pass the thresholds.
     counts = ownership.counts(np.arange(ownership.records))
     if ownership.records < me.params.min_samples:
@@ -376,22 +391,3 @@ async def share_ownership(me: Participant, own: OwnLabels) -> Ownership:
             len(ownership.owners),
         )
     return ownership
-
-
-def _check_partition(ownership: Ownership) -> None:
-    """`DataError` unless each record is labelled by one party."""
-    times = np.zeros(ownership.records, dtype=np.int64)
-    for rows in ownership.rows.values():
-        times[rows] += 1
-    twice = np.flatnonzero(times > 1)
-    if len(twice):
-        both = [party for party, rows in ownership.rows.items() if np.isin(rows, twice).any()]
-        raise DataError(
-            f"{len(twice)} of {ownership.records} records are labelled by more than one party ({', '.join(both)}): "
-            "empty the label cells of all but one of them"
-        )
-    if without := int((times == 0).sum()):
-        raise DataError(
-            f"{without} of {ownership.records} records are labelled by no party: add their labels to one party's "
-            "table, or leave these records out of a table, so that they are not common"
-        )

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -25,7 +24,6 @@ from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachab
 from treetap.party.runtime.step_order import Step
 from treetap.process.together import together
 from treetap.protocols.messages import JobSizes
-from treetap.usage import Usage
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import content_of, head_of, serialised
 from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from treetap.party.runtime.mailbox import Mailbox
     from treetap.party.runtime.metrics import CostAccount, PartyMetrics
     from treetap.party.runtime.transcript_recorder import Recorder
-    from treetap.workers.cluster.engine import ClusterHost  # most parties have none
 
 
 T = TypeVar("T")
@@ -65,35 +62,6 @@ class Offload(Protocol):
         once a session has ended, they are the next one's, or no session's.
         """
         ...
-
-
-class PartyWorkers:
-    """The workers of all jobs of a party: `here`, threads of its process; `cluster`, where shards are summed."""
-
-    def __init__(self, here: Engine, cluster: ClusterHost | None = None) -> None:
-        self._here, self.cluster = here, cluster
-
-    def lease(self) -> tuple[Engine, Callable[..., Shards] | None]:
-        """The workers for one attempt, and what makes shards on the cluster."""
-        if self.cluster is None:
-            return self._here, None
-        from treetap.lattice.histogram_shards import Shards
-
-        return self._here, partial(Shards, self.cluster.lease())
-
-    def usage(self) -> dict[str, Usage]:
-        """Memory and time of each process beside the party's so far, by its name within the party."""
-        return {} if self.cluster is None else self.cluster.usage()
-
-    async def ready(self) -> None:
-        """Wait until every worker on the cluster answers."""
-        if self.cluster is not None:
-            await self.cluster.lease().connect()
-
-    async def close(self) -> None:
-        if self.cluster is not None:
-            await self.cluster.close()
-        await self._here.close()
 
 
 @dataclass

@@ -18,10 +18,10 @@ from treetap.native import arithmetic
 from treetap.party.config import DealerConfig, PartyConfig, check_folders, read
 from treetap.party.node import PartyNode
 from treetap.party.policy_tables import TABLES
-from treetap.party.runtime.context import PartyWorkers
 from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorders
+from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.server.services import ScoringServer, Threads, register, register_for_approvers
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, import_numpy, leave_out_pandas, raise_descriptors, share_heaps

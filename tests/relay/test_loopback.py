@@ -23,7 +23,7 @@ LOOKS = {
     "lab/experiment/all_runs.py": "a server that is called",
     "treetap/commands/health.py": "an own server that is called, under mutual TLS",
     "ops/doctor/configuration.py": "a dealer's own address",
-    "party/dealer/trust.py": "a dealer's address, none of a peer's, this host's or a peer's relay's",
+    "party/approvals/job_checks.py": "a dealer's address, none of a peer's, this host's or a peer's relay's",
     "lab/local_federation.py": "own processes of a trial, under mutual TLS",
     "ops/new/cli.py": "addresses that are proposed",
     "ops/new/folders.py": "addresses that are proposed",

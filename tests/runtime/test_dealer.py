@@ -18,8 +18,8 @@ from tests.replay import HERE, PARAMS, ask, with_word
 from tests.simulator import COORDINATOR, DEALER, Federation, Message
 from tests.worlds import PARTIES, spec
 from treetap.errors import BadInput, Disputed, Interrupted, Malformed, Pending, Refused, TreetapError, Unreachable
+from treetap.party.approvals.job_checks import check_dealer
 from treetap.party.dealer import dealer
-from treetap.party.dealer.trust import check_dealer
 from treetap.protocols.dealing import ACROSS, compared, pairs_of
 from treetap.protocols.job_spec import check_spec
 from treetap.protocols.key_options import LATTICE

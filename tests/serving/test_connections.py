@@ -15,8 +15,8 @@ from tests.names import stands_for
 from treetap.errors import BadInput
 from treetap.native import arithmetic
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.context import PartyWorkers
 from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.server import main as party_main
 from treetap.party.serving.registry import ServedModels
 from treetap.wire import rpc

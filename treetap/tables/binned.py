@@ -182,7 +182,19 @@ def bin_columns(
         listed = zip(table.columns, bins, strict=True)
         bins = [replace(fitted, has_missing=True) if name in table.cuts else fitted for name, fitted in listed]
     refuse_constant(table, records, extents)
-    return BinnedTable(_codes(table, bins, records, scratch), bins, directions)
+    # The code of each record and feature, (N, d), column by column.
+    shape, kind = (len(table.ids), len(bins)), code_type(bins)
+    size = shape[0] * shape[1] * kind.itemsize
+    flat: Codes = _mapped(scratch, size, kind) if size > MAPPED else np.empty(shape[0] * shape[1], dtype=kind)
+    codes = flat.reshape(shape, order="F")  # histograms read it column by column
+    last = [feature.n_bins + 1 if feature.categories else feature.n_bins - 1 + feature.has_missing for feature in bins]
+    for rows, values in table.values.batches(table.rows):
+        for place, feature in enumerate(bins):
+            coded = feature.codes(values[:, place])
+            if records < len(table.ids):
+                coded[rows >= records] = np.minimum(coded[rows >= records], last[place])
+            codes[rows, place] = coded
+    return BinnedTable(codes, bins, directions)
 
 
 def _fitted(
@@ -213,22 +225,6 @@ def _fitted(
             raise DataError(f"{table.path}: {failure}") from None
         extents += [column.extent for column in columns]
     return bins, extents
-
-
-def _codes(table: Table, bins: list[FeatureBins], records: int, scratch: Callable[[], IO[bytes]]) -> Codes:
-    """The code of each record and feature, (N, d), column by column."""
-    shape, kind = (len(table.ids), len(bins)), code_type(bins)
-    size = shape[0] * shape[1] * kind.itemsize
-    flat: Codes = _mapped(scratch, size, kind) if size > MAPPED else np.empty(shape[0] * shape[1], dtype=kind)
-    codes = flat.reshape(shape, order="F")  # histograms read it column by column
-    last = [feature.n_bins + 1 if feature.categories else feature.n_bins - 1 + feature.has_missing for feature in bins]
-    for rows, values in table.values.batches(table.rows):
-        for place, feature in enumerate(bins):
-            coded = feature.codes(values[:, place])
-            if records < len(table.ids):
-                coded[rows >= records] = np.minimum(coded[rows >= records], last[place])
-            codes[rows, place] = coded
-    return codes
 
 
 def _mapped(scratch: Callable[[], IO[bytes]], size: int, kind: np.dtype[np.integer[Any]]) -> Codes:

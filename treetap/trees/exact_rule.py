@@ -155,20 +155,17 @@ class ExactRule:
             return party, tied
         near = [np.flatnonzero(of_party >= top - margin) for of_party in gains]
         if self.inexact:
-            near = self._nearer(near, lefts, whole)
+            # Those of near candidates (n,) by party whose float scores, with λ′, are near the best.
+            of_parties = []
+            for places, left in zip(near, lefts, strict=True):
+                total = np.zeros(len(places))
+                for side in (left[places], whole - left[places]):
+                    x, y = side[:, : self.outputs].astype(np.float64), side[:, self.outputs].astype(np.float64)
+                    total += (x * x).sum(axis=1) / (y + self.penalty)
+                of_parties.append(total)
+            least = max(total.max(initial=0.0) for total in of_parties) * (1 - self._margin)
+            near = [places[total >= least] for places, total in zip(near, of_parties, strict=True)]
         return self._exactly(near, lefts, self.bound(whole))
-
-    def _nearer(self, near: Sequence[Ints], lefts: Sequence[Ints], whole: Ints) -> list[Ints]:
-        """Those of near candidates (n,) by party whose float scores, with λ′, are near the best."""
-        of_parties = []
-        for places, left in zip(near, lefts, strict=True):
-            total = np.zeros(len(places))
-            for side in (left[places], whole - left[places]):
-                x, y = side[:, : self.outputs].astype(np.float64), side[:, self.outputs].astype(np.float64)
-                total += (x * x).sum(axis=1) / (y + self.penalty)
-            of_parties.append(total)
-        least = max(total.max(initial=0.0) for total in of_parties) * (1 - self._margin)
-        return [places[total >= least] for places, total in zip(near, of_parties, strict=True)]
 
     def _exactly(self, near: Sequence[Ints], lefts: Sequence[Ints], bound: NodeBound) -> tuple[int, Ints] | None:
         """The same by integers, of the candidates that are near enough to the best, (n,) by party."""
