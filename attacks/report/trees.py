@@ -174,7 +174,7 @@ def draw(document: Document, name: str, tree: SeenTree, first: bool = False) -> 
         seen = KNOWN_BY[node.source] + (", a leaf to this party" if node.leaf else "")
         cells = (seen, count(node.records), _classes(node, names) or "–", _split(node) or "–")
         rows.append([str(node.node), str(node.depth), *cells])
-    table = Table(TABLE_HEADS, rows, f"Nodes of tree {tree.tree}", folded=True)
+    table = Table(TABLE_HEADS, rows, f"Nodes of tree {tree.tree}", words=(2, 5), folded=True)
     title = f"Tree {tree.tree}: {known} nodes known, {len(tree.nodes) - known} hidden"
     return Section(title, [picture, table], folded=True, open=first)
 

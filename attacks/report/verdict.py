@@ -397,7 +397,7 @@ def intruder_report(document: PublishedDocument, *, details: bool = True) -> Sec
                     *learned(document.verdicts),
                     *([Listed([(it, "") for it in with_intervals(document.verdicts)], "terminal")] if details else []),
                     *(
-                        Section(label, [Table(heads, rows, label, 2, where=where)])
+                        Section(label, [Table(heads, rows, label, 2, style="cards", where=where)])
                         for label, heads, rows, where in tables
                         if rows
                     ),

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,8 @@ _TYPES = {
     "cover": "mean cover of the splits",
     "total_cover": "total cover of the splits",
 }
+#: Letters of a feature's name in a line of a picture.
+WIDTH = 32
 #: Beginnings of a metric's name → whose records it measures.
 _SETS = {"train": "training", "validation": "validation", "eval": "evaluation"}
 
@@ -160,12 +163,13 @@ def plot_importance(rows: Sequence[Importance], importance_type: str, most: int 
     if not sizes:
         raise InvalidInput(f"importance_type = {importance_type!r}: no party of this model keeps it; try 'weight'")
     drawn = sorted(sizes, key=lambda pair: -pair[1])[:most][::-1]
-    axes = _axes(ax, height=max(2.0, 0.3 * len(drawn) + 1.0))
+    texts = [_text(fill(row.feature, WIDTH)) for row, _ in drawn]
+    axes = _axes(ax, height=max(2.0, 0.15 * sum(2 + text.count("\n") for text in texts) + 1.0))
     parties = list(dict.fromkeys(row.party for row in rows))
     for party in parties:
         places = [place for place, (row, _) in enumerate(drawn) if row.party == party]
         axes.barh(places, [drawn[place][1] for place in places], color=f"C{parties.index(party)}", label=party)
-    axes.set_yticks(range(len(drawn)), [_text(row.feature) for row, _ in drawn])
+    axes.set_yticks(range(len(drawn)), texts)
     axes.set_xlabel(_TYPES[importance_type])
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -55,7 +55,7 @@ def html(document: FrontierDocument) -> str:
 
 
 def picture(document: FrontierDocument) -> str:
-    """The panel that decides, and that of columns, side by side as an SVG file."""
+    """The panel that decides, and those of columns below it, as an SVG file."""
     return _render("picture.svg.j2", document)
 
 

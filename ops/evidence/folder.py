@@ -96,7 +96,7 @@ def _page(paper: Paper) -> str:
         Section(
             one.title,
             [
-                Table(heads, one.facts, one.title, words=(1, 2)),
+                Table(heads, one.facts, one.title, words=(1, 2), style="cards"),
                 Text(said="" if one.facts else one.lacking, style="notice"),
             ],
             anchor=f"s{number}",

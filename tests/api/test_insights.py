@@ -178,6 +178,11 @@ def test_pictures() -> None:
     assert [label.get_text() for label in total.get_yticklabels()] == ["age", "income", "calls"]
     assert sorted(bar.get_width() for bar in total.patches) == [2.0, 4.0, 8.0]
     assert len({bar.get_facecolor() for bar in total.patches}) == 2
+    long = "a column with a name of quite some length, as exports have them"
+    broken = plot_importance([rows[0].model_copy(update={"feature": long}), *rows], "gain", None, None)
+    broken.figure.canvas.draw()
+    assert broken.get_position().width > 0.5
+    assert long in [label.get_text().replace("\n", " ") for label in broken.get_yticklabels()]
     history: list[dict[str, float | None]] = [
         {"train_auc": 0.5, "validation_auc": 0.4, "train_logloss": 0.7},
         {"train_auc": 0.9, "validation_auc": None, "train_logloss": 0.6, "eval_1_auc": 0.8},

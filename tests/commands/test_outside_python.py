@@ -24,6 +24,7 @@ from tests.attacks.frontiers import frontier, point
 from tests.commands.command import python
 from tests.needs import needs_libraries
 from tests.weight import PRODUCTION
+from tools import renderers
 from tools.renderers.rendering import texts
 from treetap.lab.experiment.frontier import picture
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
@@ -177,6 +178,14 @@ def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
     assert checked.status == 1, checked.err
     assert re.findall(r"(\S+) is stale", checked.err) == [str(tmp_path / "demo.svg")]
     assert "Tagether" in checked.err
+
+
+def test_every_picture_is_small_and_says_how_it_is_drawn() -> None:
+    """Of docs/, in the renderers' own list."""
+    lines = re.findall(r"^(\S+\.(?:svg|png)) {2,}\S", renderers.__doc__ or "", re.MULTILINE)
+    for path in [*DOCS.glob("*.png"), *DOCS.glob("*.svg")]:
+        assert any(path.match(name) for name in lines), path
+        assert path.stat().st_size <= 200_000, path
 
 
 def _frontier(kept: str) -> FrontierDocument:

@@ -1,7 +1,8 @@
-"""Reports, audits and frontiers in Chromium: at 1280 and 390 pixels, light and dark, each is whole and can be read."""
+"""Every kind of page in Chromium: at 1280 and 390 pixels, light and dark, printed, and without scripts."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +11,26 @@ import pytest
 
 from tests.attacks.browser import Browser, checker, found
 from tests.attacks.documents import made
+from tests.attacks.features.documents import of_label_holder
 from tests.attacks.frontiers import frontier, point
+from tests.attacks.test_published import SHALLOW, audited, records, target, trained, written
 from tests.commands.experiment_documents import experiment, run
+from tests.commands.test_model import BANK
 from treetap.attacks.report.page import html as audit_html
+from treetap.attacks.report.verdict import intruder_page
+from treetap.commands.model.view import card
+from treetap.commands.model.view import page as model_html
 from treetap.lab.experiment.frontier import html as frontier_html
 from treetap.lab.experiment.headline import Gain
 from treetap.lab.experiment.page import html as report_html
 from treetap.lab.experiment.results import PrivacyRow
+from treetap.ops.evidence.facts import Fact, Heading, Paper
+from treetap.ops.evidence.folder import _page
 from treetap.pages import page as frame
 from treetap.protocols.job_spec import PRIVACY
 
+#: A page of each kind.
+PAGES = ("report", "audit", "embeddings", "frontier", "card", "evidence", "intruder")
 SAMPLES = Path(__file__).parents[2] / "docs" / "samples"
 in_a_browser = [
     pytest.mark.second_tier,
@@ -28,11 +39,17 @@ in_a_browser = [
 ]
 #: What axe finds: rule, and the elements.
 FINDS = "axe.run(document).then(it => it.violations.map(one => [one.id, ...one.nodes.map(node => node.html)]))"
-#: Letters of pictures below 11 pixels of the screen, each with its size.
-SMALL = """[...document.querySelectorAll("svg text")].filter(it => it.checkVisibility()).map(it => {
-  const {a, b} = it.getScreenCTM();
-  return [it.textContent, Math.hypot(a, b) * parseFloat(getComputedStyle(it).fontSize)];
-}).filter(([, size]) => size < 11)"""
+#: Letters below 11 pixels of the screen, each text with its size.
+SMALL = """[...document.querySelectorAll("svg text, body :not(svg *, svg, script)")].map(it => {
+  const {a, b} = it.getScreenCTM?.() ?? {a: 1, b: 0};
+  return [it.textContent, Math.hypot(a, b) * parseFloat(getComputedStyle(it).fontSize), it.checkVisibility()];
+}).filter(([text, size, shown]) => text.trim() && size < 11 && shown)"""
+#: Marks on a line that reach out of their picture.
+CUT = """[...document.querySelectorAll(".dumbbell circle")].filter(it => it.checkVisibility()).filter(it =>
+  it.getBoundingClientRect().right > it.ownerSVGElement.getBoundingClientRect().right + 1).length"""
+#: Tables that are wider than their place.
+WIDE = """[...document.querySelectorAll(".scroll")].filter(it => it.checkVisibility())
+  .filter(it => it.scrollWidth > it.clientWidth + 1).map(it => it.ariaLabel)"""
 #: Texts of a picture that overlap, or that reach out of it.
 COLLIDE = """[...document.querySelectorAll("figure > svg")].filter(it => it.checkVisibility()).flatMap(svg => {
   const whole = svg.getBoundingClientRect();
@@ -82,14 +99,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages of one experiment: two companies, a verdict in each direction, a sweep of every defence."""
     folder = tmp_path_factory.mktemp("pages")
-    audited = made(trees=4, classes=3, columns=["age", "a column with a name of quite some length"], withheld=0.5)
-    signed = {name: party.model_copy(update={"signed": "f" * 400}) for name, party in audited.parties.items()}
-    audited = audited.model_copy(update={"parties": signed})
+    document = made(trees=4, classes=3, columns=["age", "a column with a name of quite some length"], withheld=0.5)
+    signed = {name: party.model_copy(update={"signed": "f" * 400}) for name, party in document.parties.items()}
+    document = document.model_copy(update={"parties": signed})
     runs = [run(seed, names=("bank", "telco"), columns=("account_opened", "late_payments", "c")) for seed in range(2)]
     for it in runs:
         it.gain = Gain(measure="auc", together=0.728, alone={"bank": 0.661}, low=0.042, high=0.092)
         it.audit_report = str(folder / "audit.html")
-        it.verdicts = audited.verdicts
+        it.verdicts = document.verdicts
         it.by_privacy = [PrivacyRow.of(it, word) for word in PRIVACY]
     points = [
         point(name, {key: value}, 0.7 + 0.04 * value, 0.25 + 0.07 * k + 0.05 * value, read=0.2 + 0.01 * k)
@@ -97,8 +114,20 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for value in (0.5, 1.0, 2.0, 4.0)
     ]
     (folder / "report.html").write_text(report_html(experiment(names=("bank", "telco")), "loans", runs))
-    (folder / "audit.html").write_text(audit_html(audited))
+    (folder / "audit.html").write_text(audit_html(document))
     (folder / "frontier.html").write_text(frontier_html(frontier(*points)))
+    (folder / "embeddings.html").write_text(audit_html(of_label_holder()))
+    (folder / "card.html").write_text(model_html(card(BANK, names=True)))
+    facts = [
+        Fact("job digest", "27585a95" * 8, "models/experiment/manifest.json#job_digest"),
+        Fact("party", "b", "f#n"),
+    ]
+    paper = Paper("evidence", "Model card", "In order.", [Heading("General", facts), Heading("Risks", [], "No word.")])
+    (folder / "evidence.html").write_text(_page(paper))
+    table = records(60, noise=1.0)
+    trained(folder, table[:40], **SHALLOW)
+    tested = audited(target(folder / "model", written(folder, table, 40)))
+    (folder / "intruder.html").write_text(intruder_page(tested))
     return folder
 
 
@@ -109,7 +138,7 @@ class TestInABrowser:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("width", [1280, 390])
-    @pytest.mark.parametrize("name", ["report", "audit", "frontier"])
+    @pytest.mark.parametrize("name", PAGES)
     def test_a_page_is_whole_and_can_be_read(
         self, name: str, width: int, scheme: str, pages: Path, browser: Browser
     ) -> None:
@@ -117,11 +146,46 @@ class TestInABrowser:
         browser.open(pages / f"{name}.html", width=width, scheme=scheme)
         browser.evaluate('document.querySelectorAll("details").forEach(it => { it.open = true; })')
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        for rule in (SMALL, COLLIDE, PALE, *([EMPTY] if width == 1280 else [])):
+        for rule in (SMALL, COLLIDE, PALE, *([EMPTY, WIDE] if width == 1280 else [])):
             assert browser.evaluate(rule) == [], rule
+        assert browser.evaluate(CUT) == 0
         if (width == 390) == (scheme == "dark"):  # seconds each
             browser.evaluate(checker())
             assert browser.evaluate(FINDS) == []
+
+    @pytest.mark.parametrize("name", PAGES)
+    def test_a_page_without_scripts_has_all_that_it_has_with_them(
+        self, name: str, pages: Path, browser: Browser
+    ) -> None:
+        """Scripts add a choice of trees, and no word of the page."""
+        lines = []
+        for script in (True, False):
+            browser.open(pages / f"{name}.html", width=1280, script=script)
+            browser.call("Emulation.setScriptExecutionDisabled", value=False)  # the page has loaded
+            browser.evaluate('document.querySelectorAll("details").forEach(it => { it.open = true; })')
+            lines.append({*browser.evaluate("document.body.innerText").split("\n")})
+        assert lines[0] - lines[1] <= {"Show "}
+        assert len(lines[1]) > 5
+
+    @pytest.mark.parametrize("name", PAGES)
+    def test_a_page_on_paper(self, name: str, pages: Path, browser: Browser) -> None:
+        """Dark letters on white whatever the screen has, nothing that only scrolls, no page left mostly empty."""
+        browser.open(pages / f"{name}.html", width=717, scheme="dark")
+        browser.call(
+            "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+        )
+        try:
+            assert browser.evaluate("getComputedStyle(document.body).color") == "rgb(26, 31, 37)"
+            assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
+            assert browser.evaluate(
+                '[...document.querySelectorAll(".scroll")].every(it => getComputedStyle(it).overflowX === "visible"'
+                ' && getComputedStyle(it, "::before").content === "none")'
+            )
+            height = browser.evaluate("document.documentElement.scrollHeight")
+        finally:
+            browser.call("Emulation.setEmulatedMedia", media="")
+        paper = base64.b64decode(browser.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"])
+        assert 1 <= len(re.findall(rb"/Type /Page\b", paper)) <= 1.25 * height / 1045 + 1
 
     @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 664)])
     def test_the_first_screen_of_a_report(self, width: int, height: int, pages: Path, browser: Browser) -> None:
@@ -150,6 +214,7 @@ def test_what_is_on_and_what_comes_next() -> None:
     files = "treetap new federation clinic=clinic.csv lab=lab.csv"
     for given, on, after in ((plain, "none", "treetap frontier FILE"), (guarded, "id_lmid", files)):
         page = report_html(given, "exp", [run()])
+        assert "held out once:<br><code>cv = 5  # in [data]</code>" in page
         assert re.search(f"defences on</dt><dd><bdi>{on}<.*<pre>{after}\n", page, re.DOTALL)
 
 

@@ -75,5 +75,6 @@ def test_axe_finds_nothing_on_any_page(scheme: str, browser: Browser) -> None:
                 browser.evaluate(axe)
                 assert browser.evaluate(FINDS) == [], (path, width)
                 assert browser.evaluate(WIDER) <= 0, (path, width)
+                assert browser.evaluate("document.scripts.length") == 0, path
         here = f"asked for {address}/"
         assert [one for one in browser.complaints if not one.startswith(here) and "404" not in one] == []

@@ -16,12 +16,17 @@ from tests.site_links import faults
 
 ROOT = Path(__file__).parents[2]
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: How many blocks of code have no icon, or reach below it; and the links to samples.
+#: How many blocks of code have no icon, or reach below it; what else lies on text; links to samples in sight.
 BLOCKS = """[...document.querySelectorAll("pre")].filter(it => {
   const code = it.querySelector(":scope > code").getBoundingClientRect(), icon = it.querySelector(".md-code__nav");
   return icon === null || code.right > icon.getBoundingClientRect().left;
 }).length"""
-SAMPLES = "[...document.querySelectorAll('a[href*=\"samples/\"]')].map(it => it.textContent.trim())"
+ABOVE = """[...document.querySelectorAll(".md-sidebar-button")].filter(it => it.checkVisibility()).filter(it =>
+  it.getBoundingClientRect().bottom > document.querySelector(".md-header").getBoundingClientRect().bottom).length"""
+SAMPLES = """[...document.querySelectorAll('a[href*="samples/"]')].filter(it => it.checkVisibility()).filter(it => {
+  const {left, right, bottom} = it.getBoundingClientRect();
+  return 0 <= left && right <= innerWidth && bottom <= innerHeight;
+}).map(it => it.textContent.trim())"""
 pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.xdist_group("pages")]
 
 
@@ -45,9 +50,10 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     if found() is not None:
         (tmp_path / "chromium").mkdir()
         with Browser(tmp_path / "chromium") as browser:
-            for width, scheme in ((1280, "light"), (390, "dark")):
-                browser.open(first, width=width, scheme=scheme)
+            for width, height, scheme in ((1280, 720, "light"), (390, 664, "dark")):
+                browser.open(first, width=width, height=height, scheme=scheme)
                 assert browser.evaluate("document.documentElement.scrollWidth") <= width
                 assert browser.evaluate("document.querySelectorAll('pre > code').length") > 1
                 assert browser.evaluate(BLOCKS) == 0
-                assert {"A sample report", "Its audit"} <= set(browser.evaluate(SAMPLES))
+                assert browser.evaluate(ABOVE) == 0
+                assert {"A sample report", "its audit"} <= set(browser.evaluate(SAMPLES))

@@ -89,17 +89,17 @@ def more_table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A row of panels for each measure, a column for what is varied, on logarithmic axes."""
+    """A column of panels for each measure, a row for what is varied, on logarithmic axes."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot
 
     mpl.rcParams.update({"svg.hashsalt": "treetap", "svg.fonttype": "none", "font.size": 9})
-    made, axes = pyplot.subplots(len(MEASURES), len(AXES), figsize=(14, 7.5), sharey="row", layout="constrained")
-    for row, (measure, figures) in zip(axes, MEASURES.items(), strict=True):
-        row[0].set_ylabel(measure)
-        for here, axis in zip(row, AXES, strict=True):
+    made, axes = pyplot.subplots(len(AXES), len(MEASURES), figsize=(9, 12), sharey="col", layout="constrained")
+    for column, (measure, figures) in zip(axes.T, MEASURES.items(), strict=True):
+        for here, axis in zip(column, AXES, strict=True):
+            here.set_ylabel(measure)
             for place, (title, (figure, unit)) in enumerate(figures.items()):
                 found = curve(results, axis, figure, unit)
                 label = f"{title}: {axis}^{found.exponent:.2f}"
@@ -123,7 +123,7 @@ def _finish(here: Any, axis: str, values: Sequence[float]) -> None:
     here.grid(color="#dddddd", linewidth=0.6)
     for side in ("top", "right"):
         here.spines[side].set_visible(False)
-    here.legend(frameon=False, fontsize=7.5)
+    here.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0)
 
 
 def _rounded(number: float) -> str:

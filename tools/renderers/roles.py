@@ -36,7 +36,7 @@ LEGEND = (
     "with labels get it, and the source of the parent's split gets it with noise.",
 )
 #: Sizes in pixels: a leaf with the gap beside it, boxes, a line of text, from a level to the next.
-SLOT, LEAF, NODE, LINE, LEVEL, TOP = 178, 168, 216, 17, 190, 116
+SLOT, LEAF, NODE, LINE, LEVEL, TOP = 188, 178, 216, 17, 190, 116
 
 
 def rendered(docs: Path) -> dict[Path, str]:

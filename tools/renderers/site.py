@@ -27,6 +27,8 @@ CONFIG = ROOT / "mkdocs.yml"
 OUT = ROOT / "build"
 #: Files of docs/ that the site has: pages, pictures, and samples with what they link to.
 SHOWN = (".md", ".svg", ".png", ".html", ".csv")
+#: What the first page says below its first paragraph.
+SAMPLES = "[A sample report](docs/samples/report.html) · [its audit](docs/samples/seed-0/audit.html)"
 FENCE = re.compile(r"^\s*(```|~~~)")
 LINK = re.compile(r"(?P<before>\]\(|\b(?:src|srcset|href)=\")(?P<target>[^)\s\"]+)")
 OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|#|//")
@@ -115,7 +117,11 @@ def copied(docs: Path, pages: Path) -> Repository:
         if source.suffix != ".md":
             shutil.copyfile(source, target)
             continue
-        text = rewritten(source.read_text(encoding="utf-8"), _links(source, target, docs, repository))
+        text = source.read_text(encoding="utf-8")
+        if source.parent == ROOT:
+            title, first, others = text.split("\n\n", 2)
+            text = "\n\n".join([title, first, SAMPLES, others])
+        text = rewritten(text, _links(source, target, docs, repository))
         known = {} if inside.name in ("glossary.md", "register.md") or inside.parts[0] == "reference" else terms
         target.write_text(explained(text, known), encoding="utf-8")
     shutil.copyfile(Path(__file__).with_suffix(".css"), pages / "site.css")

@@ -22,7 +22,7 @@ _PIECES = re.compile(r"(\*\*.+?\*\*|`.+?`|\{\})")
 class Text:
     """A paragraph. In `words` ** is around a term, ` around code, and {} stands for a name: names stay text.
 
-    `said`: what follows them, as it is.
+    `said`: what follows them, as it is; a line of it that is set in by four is one to copy.
     """
 
     def __init__(self, words: str = "", *names: str, said: str = "", style: str = "", where: Where = "page") -> None:
@@ -33,7 +33,7 @@ class Text:
 
     @property
     def pieces(self) -> Iterator[tuple[str, str]]:
-        """The pieces, each with its form: term, code, name, or none."""
+        """The pieces, each with its form: term, code, name, line, or none."""
         names = iter(self.names)
         for piece in _PIECES.split(self.words):
             if piece == "{}":
@@ -42,10 +42,12 @@ class Text:
                 yield ("term" if piece[0] == "*" else "code"), piece.strip("*`")
             else:
                 yield "", piece
-        yield "", self.said
+        said, *lines = self.said.split("\n    ")
+        yield "", said
+        yield from (("line", line) for line in lines)
 
     def __str__(self) -> str:
-        return "".join(piece for _, piece in self.pieces)
+        return "".join("\n    " * (form == "line") + piece for form, piece in self.pieces)
 
 
 @dataclass(frozen=True)
