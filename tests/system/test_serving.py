@@ -337,7 +337,7 @@ def _closes_its_terminal(running: LocalFederation) -> None:
     )
     os.close(terminal)
     assert command.stdout is not None
-    assert command.stdout.readline() == "job closed serves\n"
+    assert command.stdout.readline() == "closed serves; clients ask by gRPC at:\n"
     os.close(ours)
     until(lambda: running.operator.status("closed")[0].state == "cancelled", "the job is ended", 30)
     end(command, 30)
@@ -347,7 +347,7 @@ def _outlives_its_coordinator(running: LocalFederation) -> None:
     """`treetap serve` and `treetap resume` stay while the coordinator is away, and end the job, or not, as they say."""
     serving = start("serve", "here", "--table", "here-new", "--name", "long", folder=running.folder)
     assert serving.stdout is not None
-    assert serving.stdout.readline() == "job long serves\n"
+    assert serving.stdout.readline() == "long serves; clients ask by gRPC at:\n"
     running.kill("coordinator")
     assert serving.stderr is not None  # a coordinator that is back at once would not be missed
     assert serving.stderr.readline() == "long: the coordinator is away; long serves on by itself when it is back\n"
