@@ -78,8 +78,7 @@ def words_of(job: Job, config: PartyConfig) -> tuple[str, ...]:
     others = [name for name in job.members.processes if name != me]
     added = _change(job), _measured(job, config)
     sentences = [f"{FIRST}{said}" for said in (_amount(job, config), *(first for first, *_ in reversed(added)))]
-    sentences += [line for _, *more in added for line in more]
-    sentences += [_asks(job), *_purpose(job, me)]
+    sentences += [*(line for _, *more in added for line in more), _asks(job), *_purpose(job, me)]
     for names, sent in _grouped(others, lambda other: _sent(job, config, me, other)):
         sentences += [f"You send {names}{sent[0]}", *sent[1:]]
         if sent[0] == ":":  # it can read some of that

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.commands.command import screen
-from treetap.commands.approvals import cli, client
+from treetap.commands.approvals import client
 from treetap.commands.approvals.cli import _shown
 from treetap.errors import BadInput, Conflict, Interrupted, TreetapError, UnknownJob
 from treetap.wire.v2 import approvals_pb2
@@ -75,8 +75,8 @@ def test_a_job_is_waited_for(
             raise answer
         return call(cast(Any, _Asked(*answer)))
 
-    monkeypatch.setattr(cli.time, "sleep", sleep)
-    monkeypatch.setattr(cli.time, "monotonic", lambda: now)
+    monkeypatch.setattr("treetap.commands.approvals.cli.time.sleep", sleep)
+    monkeypatch.setattr("treetap.commands.approvals.cli.time.monotonic", lambda: now)
     with pytest.raises((BadInput, Interrupted), match=re.escape(ends) + "$") if ends else nullcontext():
         assert _shown(ask, "first", "01" * 6, seconds, quiet=True).digest[0] == 1
     assert next(left, None) is None

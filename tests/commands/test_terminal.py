@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -132,6 +135,22 @@ def test_a_transcript_on_a_narrow_terminal(tmp_path: Path) -> None:
     assert "".join(line[first:last].strip() for line in below) == peer
 
 
+@pytest.mark.parametrize("plain", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}])
+def test_a_narrow_terminal_without_colours(plain: dict[str, str]) -> None:
+    """It is as wide as it says, a dumb one too, and gets no escape sequence."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 60, 0, 0))
+    says = "from treetap import terminal; from treetap.pages.printing import print_words as say; "
+    command = [sys.executable, "-c", f"{says}say(terminal.out, 'nine more ' * 20)"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | plain
+    subprocess.run(command, env=environment, stdin=theirs, stdout=theirs, check=True, timeout=60)
+    os.close(theirs)
+    lines = os.read(ours, 4096).decode().splitlines()
+    os.close(ours)
+    assert max(map(len, lines)) in range(50, 61)
+    assert "\x1b" not in "".join(lines)
+
+
 def test_a_folder_without_a_transcript(tmp_path: Path) -> None:
     """Nothing is not an intact transcript: status 2, and the folders below that have some are named."""
     message = refused(treetap("transcript", tmp_path))
@@ -203,6 +222,17 @@ def test_each_change_of_a_jobs_state_is_a_line(terminal_: bool, monkeypatch: pyt
     assert [line.strip() for line in lines] == [
         f"first: {it}" for it in (*much, "waiting for approval of telco", "waits\\n", "running", "interrupted")
     ]
+
+
+def test_without_a_terminal_each_tenth_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of a long training shows that it goes on, in as many lines as a short one's."""
+    written = screen(monkeypatch, "err", 60)
+    with progress_view.live("first") as update:
+        say = progress_view.saying_changes("first", update)
+        for trees in range(401):
+            say(jobs_pb2.JobStatus(state="running", phase="train", rounds=400, stored_trees=trees))
+    lines = written.getvalue().splitlines()
+    assert lines == [f"first: trained {trees} of 400" for trees in range(0, 401, 40)]
 
 
 @pytest.mark.parametrize("width", [60, 80, 133])

@@ -202,9 +202,8 @@ def _end(client: Operator, job: str) -> None:
             f"{job} ends it"
         ) from None
     with suppress(OSError):  # a terminal that was closed
-        terminal.err.print(f"{job}: {status.error}")
-        for line in progress_view.served_in_all(status):
-            terminal.err.print(f"{job}: {line}")
+        said = status.error, *progress_view.served_in_all(status)
+        terminal.err.print(*(f"{job}: {line}" for line in said), sep="\n")
 
 
 def _fail(status: jobs_pb2.JobStatus) -> NoReturn:
