@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.message import Message
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +42,8 @@ class PlainConsole(Console):
 
 def _console(*, stderr: bool) -> Console:
     console = PlainConsole(stderr=stderr)
+    if console.is_dumb_terminal:  # of which the library takes none to be narrower than 80 columns
+        console.size = ConsoleDimensions(*shutil.get_terminal_size())
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_COLUMNS
     return console

@@ -235,6 +235,7 @@ def run_experiment(
     kept: Kept,
     *,
     name: str = "the experiment",
+    file: str = "FILE",
     mlflow: str | None = None,
     keep_keys: bool = False,
     export: bool = False,
@@ -247,6 +248,7 @@ def run_experiment(
         kept: the checked experiment with its folder, which gets `results.json`, the document that is returned,
             `report.html`, `predictions/` and a federation's folder for each run (docs/experiment.md has them all).
         name: of MLflow's experiment.
+        file: the experiment's, as commands to paste name it.
         mlflow: address of its server, or the folder, that gets the results too: `OutputTable.mlflow_address`.
         keep_keys: leave the private keys of the federations' authorities and processes, which are else deleted.
         export: write each run's model as XGBoost's JSON, `models/RUN.json`.
@@ -276,13 +278,14 @@ def run_experiment(
                 if not keep_keys:
                     remove_private_keys(federation)
             result.left_out = kept.left_out
+            result.to_do = {of: re.sub(r"\bFILE$", lambda _: file, it) for of, it in result.to_do.items()}
             if export:
                 _export(kept, result)
             if given.audited and kept.table.num_rows <= MOST_RECORDS:
                 add_other(result, given, kept.table, kept.folder, live, keep_keys=keep_keys)
             kept.add(result)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
-            if (page := drawn(kept.folder / PAGE, lambda: html(given, kept.folder.name, kept.runs))) is not None:
+            if (page := drawn(kept.folder / PAGE, lambda: html(given, kept.folder.name, kept.runs, file))) is not None:
                 kept.write_beside(PAGE, page)
             on_run(result)
         if given.defence:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -84,13 +85,8 @@ def _about(run: RunResult) -> list[str]:
 
 
 def _print_details(runs: Sequence[RunResult]) -> None:
-    """Gains with their intervals, costs and predictions, and of each run its bounds and its audit."""
-    said = [line for line in [headline([run.gain for run in runs])] if line is not None]
-    if verdicts := worst_verdicts(runs):
-        from treetap.attacks.report.verdict import with_intervals
-
-        said += with_intervals(it for it, _ in verdicts)
-    print_words(terminal.out, *said)
+    """The gain with its interval, costs and predictions, and of each run its bounds and its audit."""
+    print_words(terminal.out, headline([run.gain for run in runs]) or "")
     print_section(Section("", [phases(runs), traffic(runs), predictions(runs)]), terminal.out)
     for run in runs:
         if len(runs) > 1 and (run.leakage or run.audit):
@@ -158,7 +154,15 @@ def run_file(
                 terminal.err.print(f"trained {len(kept.runs)} of {planned}", soft_wrap=True)
 
         try:
-            made = run_experiment(kept, name=file.stem, mlflow=mlflow, keep_keys=keep_keys, export=export, on_run=add)
+            made = run_experiment(
+                kept,
+                name=file.stem,
+                file=shlex.quote(str(file)),
+                mlflow=mlflow,
+                keep_keys=keep_keys,
+                export=export,
+                on_run=add,
+            )
         except BaseException:
             if kept.runs and as_json:
                 print(Results.of(kept.runs, None if discard else kept.folder).written())

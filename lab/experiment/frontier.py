@@ -125,10 +125,9 @@ def by_attack(document: FrontierDocument) -> Table:
 
 def print_frontier(document: FrontierDocument) -> None:
     """The part of the page to decide by: both AUCs, the recommended point with its lines, and all points."""
-    print_words(terminal.out, *both_alone(document), *document.recommended.says.splitlines())
-    for file, lines in document.recommended.lines.items():
-        for line in (f"# {file}", *lines):
-            terminal.out.print(terminal.text(f"    {line}"), soft_wrap=True)
+    print_words(terminal.out, *both_alone(document), document.recommended.says)
+    paste = (line for file, lines in document.recommended.lines.items() for line in (f"# {file}", *lines))
+    print_words(terminal.out, *(f"    {line}" for line in paste))
     points = Section("", [table_of(document), *(Text(said=sentence, where="terminal") for sentence in document.says)])
     print_section(points, terminal.out)
 

@@ -19,6 +19,7 @@ from treetap.errors import DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.results import RunResult
+from treetap.pages.printing import print_words
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
 from treetap.tables.categories import as_written, category_texts, encoded, no_numbers, one_hot_names
@@ -55,26 +56,27 @@ def settled_in(
     holders = {name for party in experiment.party if party.labels for name in claims.get(party.name, ())}
     settled = settle(source, cells, rules).of_feature_parties(but=holders)
     lost = [*missing_words(source, {name: columns[name] for name in encode}), *source.cleared(list(encode))]
-    for line in (*_lines(experiment, source, settled, list(columns)), *(f"{source}: {sentence}" for sentence in lost)):
-        terminal.err.print(terminal.text(line), soft_wrap=True)
+    taken = _lines(experiment, source, settled, list(columns))
+    print_words(terminal.err, *taken, *(f"{source}: {sentence}" for sentence in lost))
     for name in encode if data.id is None else ():
         if encode[name] == AUTO and may_identify(columns[name]):
             key = OF_EXPERIMENT.line("id", name)
-            said = f"{source}: column {name!r} holds another number in each record: if it identifies records, {key}"
-            terminal.err.print(terminal.text(said), soft_wrap=True)
+            said = f"holds another number in each record. If it identifies records:\n    {key}  # in [data]"
+            print_words(terminal.err, f"{source}: column {name!r} {said}")
     return settled
 
 
 def _lines(experiment: ExperimentFile, source: Source, settled: Settled, names: Sequence[str]) -> list[str]:
-    """What was taken for text and dates, as the lines that the parties' own files would need for the same."""
+    """What was taken for text and dates, as the lines that the parties' own files would need for the same, set in."""
     if not settled.taken:
         return []
     by_party = experiment.claims(names)
     claimed = {name for own in by_party.values() for name in own}
     rest = [party.name for party in experiment.party if party.columns is None and party.share == 1.0]
     by_party["".join(rest) or "columns by share"] = [name for name in settled.taken if name not in claimed]
-    lines = [f'{source}: encode = "{AUTO}" took text and dates so, as a party\'s own file would say it:']
-    return lines + [f"  {name}: {line}" for name, own in by_party.items() for line in settled.lines(columns=own)]
+    said = {name: settled.lines(columns=own) for name, own in by_party.items()}
+    lines = ["\n    ".join([f"  {name}:", *own]) for name, own in said.items() if own]
+    return [f"{source}: what text and dates were taken for, as a party's own file would say it:", *lines]
 
 
 def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: str = ISO) -> Ints:

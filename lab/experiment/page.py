@@ -51,8 +51,8 @@ from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
 
 
-def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
-    """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
+def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult], file: str = "FILE") -> str:
+    """The page of an experiment's finished runs; at least one. `name`: the experiment's; `file`: for a command line."""
     faults = [run for run in runs if run.audit_fault is not None]
     header = Section(
         "",
@@ -60,7 +60,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
             *(Text(said=sentence, style="notice") for sentence in warnings(runs)),
             *(Text(said=sentence, style="lead head") for sentence in concluded(runs)[:1]),
             Text(said=_model(experiment, runs)),
-            *_at_once(experiment),
+            *_at_once(experiment, file),
             *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.left_out)),
             *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.says)),
             *(
@@ -274,7 +274,7 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
     )
 
 
-def _at_once(experiment: ExperimentFile) -> list[Facts | Code]:
+def _at_once(experiment: ExperimentFile, file: str) -> list[Facts | Code]:
     """The defences that were on, and the next command: a frontier, or a federation where none is left to compare."""
     on = experiment.defences.named()
     on += [f"{name} of {party}" for party, own in experiment.of_columns.items() for name in own.named(columns=True)]
@@ -282,7 +282,7 @@ def _at_once(experiment: ExperimentFile) -> list[Facts | Code]:
     if not experiment.defence:
         with suppress(ValueError):  # of what no frontier compares
             experiment.check_rows()
-            after = "treetap frontier FILE"
+            after = f"treetap frontier {file}"
     defended = Facts([("defences on", ", ".join(on) or "none"), ("privacy", experiment.job.privacy)])
     return [defended, Code("next", [after])]
 

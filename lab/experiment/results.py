@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from treetap.attacks.verdict import Learned, Verdict
 from treetap.commands.leakage import TreeAccount
@@ -189,6 +189,29 @@ class PrivacyRow(Part):
         return cls(privacy=word, test=run.metrics["test"], seconds=seconds, verdicts=run.verdicts, refused=fault)
 
 
+class _Parted(Part):
+    """What a text says, and the lines with which it ends, set in, which are to be pasted."""
+
+    says: str
+    paste: list[str]
+
+
+#: Before each line that is to be pasted.
+_SET_IN = "\n    "
+
+
+def _whole(said: object) -> str:
+    return said if isinstance(said, str) else _SET_IN.join([(it := _Parted.model_validate(said)).says, *it.paste])
+
+
+#: A text that may end with lines to paste: in JSON they have a field of their own.
+Said: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_whole),
+    PlainSerializer(lambda said: {"says": said.split(_SET_IN)[0], "paste": said.split(_SET_IN)[1:]}, when_used="json"),
+]
+
+
 class RunResult(Part):
     """A run from start to end, with its costs by the parties' own accounts.
 
@@ -208,8 +231,8 @@ class RunResult(Part):
     fold: int | None = None
     metrics: dict[str, Measures]
     gain: Gain | None = None
-    left_out: list[str] = []
-    data: list[str] = []
+    left_out: list[Said] = []
+    data: list[Said] = []
     evaluation: Evaluation
     stability: float | None = None
     history: list[Measures]
@@ -227,7 +250,7 @@ class RunResult(Part):
     predict: dict[str, Prediction] = {}
     audit: dict[str, dict[str, Any]] | None = None
     verdicts: list[Verdict] = []
-    to_do: dict[Learned, str] = {}
+    to_do: dict[Learned, Said] = {}
     audit_fault: str | None = None
     audit_report: str | None = None
     audit_seconds: float | None = None
@@ -320,7 +343,7 @@ class Results(Part):
     """
 
     headline: str | None = None
-    warnings: list[str] = []
+    warnings: list[Said] = []
     runs: list[RunResult]
     summary: Summary
     folder: str | None

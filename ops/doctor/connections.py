@@ -19,10 +19,11 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Literal, NoReturn
 
-from treetap import version
-from treetap.errors import ConfigError, Interrupted, Refused, visible
+from treetap import terminal, version
+from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.logs import OF_SPANS
 from treetap.names import asked_at
+from treetap.pages.printing import print_lines, print_words
 from treetap.process.config import TelemetryConfig
 from treetap.terminal import size
 from treetap.version import install
@@ -88,8 +89,9 @@ def end(findings: Sequence[Finding], about: Mapping[str, str], *, as_json: bool)
         report = {**about, "faults": faults, "findings": [asdict(finding) for finding in findings]}
         print(json.dumps(report, indent=1), flush=True)
     else:
-        for finding in findings:
-            print(visible(f"{finding.level:<8} {finding.subject}: {' '.join(finding.message.split())}"), flush=True)
+        lines = [f"{it.level:<8} {it.subject}: {' '.join(it.message.split())}" for it in findings]
+        # a line each where it is no person's terminal
+        (print_words if terminal.out.is_terminal else print_lines)(terminal.out, *lines)
     status = 2 if faults else 0
     if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it at exit
         os._exit(status)

@@ -21,17 +21,21 @@ from treetap.tables.normalised import in_words
 from treetap.trees.params import ADDITIVE
 from treetap.wire.disclosure import CLASSES
 
-#: Before each of the sentences that come first.
-FIRST = "• "
+#: Before each of the three sentences that come first; each item of a list, and of a list in it; a line of settings.
+FIRST, ITEM, BOUND, SETTING = "• ", "– ", "  – ", "    "
 #: Protocol of a training → what it tells others of → what an audit of it measured, and on which table, each without a
 #: defence, and what there is to say beside it: benchmarks/measured/columns.md and audits.md have the tables.
 MEASURED: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("boosting", "columns"): ("the label holder placed 53 % of the cells in their bins (breast cancer, twenty trees)",),
+    ("boosting", "columns"): (
+        "the label holder read 53 % of the cells, to the range that each is in (breast cancer, twenty trees)",
+    ),
     ("boosting", "labels"): (
         "a feature party named 97 % of the labels (breast cancer, ten trees)",
-        "Without that training it would have named 92 % of them.",
+        "Without its training that audit named 92 % of the labels.",
     ),
-    ("pivodl", "columns and labels"): ("up to 37 % of the cells went to others as bins (breast cancer)",),
+    ("pivodl", "columns and labels"): (
+        "others read up to 37 % of the cells, to the range that each is in (breast cancer)",
+    ),
     ("splitnn", "columns"): (
         "the label holder named four columns nearly without error (bank marketing, credit default)",
     ),
@@ -65,58 +69,60 @@ class Job:
 
 
 def words_of(job: Job, config: PartyConfig) -> tuple[str, ...]:
-    """The sentences: first what goes out in numbers, what an audit measured and what is new, each behind `FIRST`.
+    """Lines of at most one number: first what goes out, what an audit measured and what is new, each behind `FIRST`.
 
-    Then what is asked and by whom, what this party sends, what others learn at most, what bounds it.
+    Then what there is to add to these, what is asked and by whom, what this party sends, what others learn at most,
+    what bounds it.
     """
     me, coordinator = config.name, job.members.coordinator
     others = [name for name in job.members.processes if name != me]
-    sentences = [f"{FIRST}{said}" for said in (*_amount(job, config), *_measured(job, config), _change(job))]
-    sentences += [_asks(job), _purpose(job, me)]
+    added = _change(job), _measured(job, config)
+    sentences = [f"{FIRST}{said}" for said in (_amount(job, config), *(first for first, *_ in reversed(added)))]
+    sentences += [*(line for _, *more in added for line in more), _asks(job), *_purpose(job, me)]
     for names, sent in _grouped(others, lambda other: _sent(job, config, me, other)):
-        sentences.append(f"You send {names} {sent}.")
-        if not sent.startswith("nothing"):
+        sentences += [f"You send {names}{sent[0]}", *sent[1:]]
+        if sent[0] == ":":  # it can read some of that
             about = _about(job, me)
             sentences.append(f"{names} will learn about your {about} at most that, and what follows from it.")
     for names, sent in _grouped(others, lambda other: _sent(job, None, other, me)):
-        sentences.append(f"{names} will send you {sent}.")
+        sentences += [f"{names} will send you{sent[0]}", *sent[1:]]
     told = [name for name in _classes(job, config, me, coordinator) if _is_open(name) or name == "METRIC"]
     if told:
-        sentences.append(f"You tell coordinator {coordinator}: {'; '.join(_told(job, config, name) for name in told)}.")
+        items = [line for name in told for line in _told(job, config, name)]
+        sentences += [f"You tell coordinator {coordinator}:", *items]
     return (*sentences, *_of_dealer(job), *_of_alignment(job, config), *_of_scores(job, config), *_limits(job, config))
 
 
-def _grouped(others: Sequence[str], says: Callable[[str], str]) -> list[tuple[str, str]]:
+def _grouped(others: Sequence[str], says: Callable[[str], list[str]]) -> list[tuple[str, tuple[str, ...]]]:
     """The parties of which the same is said, and what."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for other in others:
-        groups.setdefault(says(other), []).append(other)
+        groups.setdefault(tuple(says(other)), []).append(other)
     return [(" and ".join(names), said) for said, names in groups.items()]
 
 
-def _amount(job: Job, config: PartyConfig) -> list[str]:
-    """What partners can read of this party's, in the numbers that are known before a table is read, a line each."""
+def _amount(job: Job, config: PartyConfig) -> str:
+    """What partners can read of this party's, in the number of columns where it is known before a table is read."""
     me, kind, document = config.name, job.asked.kind, job.asked.document
     table, first = shown(document["table"]), job.members.aggregator
-    of_records = f"It is of {_least(config, kind)} records or more."
     own = config.table(document["table"])
     columns = _counted(len(own.columns), "column") if own is not None and own.columns else "columns"
     if kind == "align":
         which = "how many" if document["answer"] == "count" else "which"
         others = " and ".join(other for other in job.members.parties if other != me)
-        return [f"{others} will know {which} records of table {table} are common.", of_records]
+        return f"{others} will know {which} records of table {table} are common."
     if kind != "train" and first != me:
-        return [f"{first} will get scores of table {table}: your {columns} count.", of_records]
+        return f"{first} will get scores of table {table}: your {columns} count."
     readers = [
         other for other in job.members.parties if other != me and any(map(_is_open, _classes(job, config, me, other)))
     ]
     if not readers:
-        return ["No partner receives anything of your table that it can read."]
+        return "No partner receives anything of your table that it can read."
     of = "labels" if _about(job, me) == "labels" else f"{columns}{' and labels' * (_about(job, me) != 'columns')}"
     makes = (
         "the screening needs" if document.get("screen") else "the training needs" if kind == "train" else "scores need"
     )
-    return [f"{' and '.join(readers)} will receive what {makes} of your {of} in table {table}.", of_records]
+    return f"{' and '.join(readers)} will receive what {makes} of your {of} in table {table}."
 
 
 def _measured(job: Job, config: PartyConfig) -> list[str]:
@@ -131,21 +137,22 @@ def _measured(job: Job, config: PartyConfig) -> list[str]:
     return [said, *more, *defended]
 
 
-def _change(job: Job) -> str:
-    """How the document differs from that of the job that was approved last."""
+def _change(job: Job) -> list[str]:
+    """How the document differs from that of the job that was approved last: a sentence, and the settings."""
     if job.earlier is None:
-        return f"You have approved no job of this kind for {job.members.aggregator} before."
+        return [f"You have approved no job of this kind for {job.members.aggregator} before."]
     before, now = flat(job.earlier.document), flat(job.asked.document)
     changes = [
-        f"{visible(key.removeprefix('parameters.')[:LONGEST])} = {_value(now.get(key))}, was {_value(before.get(key))}"
+        f"{SETTING}{visible(key.removeprefix('parameters.')[:LONGEST])} = {_value(now.get(key))}"
+        f"  # was {_value(before.get(key))}"
         for key in dict.fromkeys((*now, *before))
         if key not in _OWN_TO_JOB and now.get(key) != before.get(key)
     ]
     last = f"job {job.earlier.job}, which you approved last of this kind for {job.members.aggregator}"
     if not changes:
-        return f"It is as {last}, in all that it asks for."
-    more = f"; and {len(changes) - _MOST_CHANGES} more" if len(changes) > _MOST_CHANGES else ""
-    return f"It differs from {last}: {'; '.join(changes[:_MOST_CHANGES])}{more}."
+        return [f"It is as {last}, in all that it asks for."]
+    more = [f"{SETTING}# and {rest} more"] if (rest := len(changes) - _MOST_CHANGES) > 0 else []
+    return [f"It differs from {last}, in the settings below.", *changes[:_MOST_CHANGES], *more]
 
 
 def _asks(job: Job) -> str:
@@ -155,42 +162,43 @@ def _asks(job: Job) -> str:
     return f"Coordinator {asked.coordinator} asks for job {asked.job}, which no operator has signed."
 
 
-def _purpose(job: Job, me: str) -> str:
-    """The sentence of what is to be done, on which table, with whom."""
+def _purpose(job: Job, me: str) -> list[str]:
+    """What is to be done, on which table, with whom, and how much it makes."""
     document, first = job.asked.document, job.members.aggregator
     with_whom = ", ".join(name for name in job.members.parties if name != first)
     who, table = ("You want" if first == me else f"{first} wants"), f"table {shown(document['table'])}"
     kind = job.asked.kind
     if kind == "align":
         which = "how many" if document["answer"] == "count" else "which"
-        return f"{who} to know {which} records of {table} are common with {with_whom}: a preview."
+        return [f"{who} to know {which} records of {table} are common with {with_whom}: a preview."]
     protocol = document["protocol"]
     if kind != "train":
         does = "to serve clients the scores of" if kind == "serve" else "to score"
         by = f"by model {shown(document['model'])} ({protocol}: {prediction(protocol).summary})"
-        return f"{who} {does} records of {table} {by} with {with_whom}."
+        return [f"{who} {does} records of {table} {by} with {with_whom}."]
     more = f", going on from model {shown(job.base)}" if job.base else ""
     if document.get("replaces"):
         more += f", in the place of model {shown(document['replaces'])}, of which every party then deletes its part"
     if document.get("eval_table"):
         more += f", and to evaluate it on table {shown(document['eval_table'])}"
     word = privacy_of(document["parameters"].get("instance_spaces", ""), document.get("sums", ""))
-    how = protocol if word == PUBLISHED else f"{protocol}, privacy = {quoted(word)}"
+    how = protocol if word == PUBLISHED else f"{protocol}, privacy {quoted(word)}"
     does = "to screen columns by" if document.get("screen") else "to train"
-    return f"{who} {does} {_size(document)} ({how}) on {table} with {with_whom}{more}."
+    what, *sizes = _size(document)
+    return [f"{who} {does} {what} ({how}) on {table} with {with_whom}{more}.", *(ITEM + size for size in sizes)]
 
 
-def _size(document: Mapping[str, Any]) -> str:
-    """How much a training makes."""
+def _size(document: Mapping[str, Any]) -> list[str]:
+    """What a training makes, and how much."""
     parameters = document["parameters"]
     if document.get("screen"):
-        return "one round of sums over the bins of each column, which makes no model"
-    if training(document["protocol"]).grows_trees:
-        form = (
-            "an additive model" if parameters.get("model") == ADDITIVE else f"trees to depth {parameters['max_depth']}"
-        )
-        return f"{form} in {_counted(parameters['n_estimators'], 'round')}"
-    return f"a network for {_counted(parameters['epochs'], 'epoch')}"
+        return ["one round of sums over the bins of each column, which makes no model"]
+    if not training(document["protocol"]).grows_trees:
+        return ["a network", f"for {_counted(parameters['epochs'], 'epoch')}"]
+    rounds = f"in {_counted(parameters['n_estimators'], 'round')}"
+    if parameters.get("model") == ADDITIVE:
+        return ["an additive model", rounds]
+    return ["trees", rounds, f"to depth {parameters['max_depth']}"]
 
 
 def _least(config: PartyConfig, kind: Kind) -> int:
@@ -210,6 +218,8 @@ def _classes(job: Job, config: PartyConfig | None, sender: str, receiver: str) -
             names |= classes_of(row.content)
     if config is not None:
         names = {name for name in names if config.policy.may_emit(receiver, name)}
+        own = config.table(job.asked.document["table"])
+        names -= set() if own is None else own.unsent
     return [name for name in CLASSES if name in names and name != "CONTROL"]
 
 
@@ -218,23 +228,24 @@ def _is_open(name: str) -> bool:
     return CLASSES[name].kind == "open"
 
 
-def _sent(job: Job, config: PartyConfig | None, sender: str, receiver: str) -> str:
-    """What goes from one party to another: in words what the receiver can read, by name what it cannot."""
+def _sent(job: Job, config: PartyConfig | None, sender: str, receiver: str) -> list[str]:
+    """What goes from one party to another, if anything can be read, and lines.
+
+    They are in words what the receiver can read, by name what it cannot.
+    """
     names = _classes(job, config, sender, receiver)
-    readable = "; ".join(_told(job, config, name) for name in names if _is_open(name))
+    items = [line for name in names if _is_open(name) for line in _told(job, config, name)]
     beside = [
-        f"{introduced}: {', '.join(listed)}"
+        f"{ITEM}{introduced}: {', '.join(listed)}"
         for kind, introduced in _BESIDE.items()
         if (listed := [name.lower().replace("_", " ") for name in names if CLASSES[name].kind == kind])
     ]
-    rest = f" (beside that, {'; '.join(beside)})" if beside else ""
-    return (readable or "nothing that can be read") + rest
+    return [":" if items else f" nothing that can be read{':' if beside else '.'}", *items, *beside]
 
 
-def _told(job: Job, config: PartyConfig | None, name: str) -> str:
-    """The content of a class, with the bounds that this party's file and policy put on it."""
-    bounds = [] if config is None else _bounds(job, config, name)
-    return CLASSES[name].tells + (f" [{'; '.join(bounds)}]" if bounds else "")
+def _told(job: Job, config: PartyConfig | None, name: str) -> list[str]:
+    """The content of a class, and below it the bounds that this party's file and policy put on it."""
+    return [ITEM + CLASSES[name].tells, *(BOUND + it for it in ([] if config is None else _bounds(job, config, name)))]
 
 
 def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
@@ -247,10 +258,8 @@ def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
         if parameters.get("instance_spaces") == "withheld":
             bounds.append("groups that you cannot check")
         if (noise := defences.column_privacy) is not None:
-            bounds.append(
-                f"with noise, ε = {noise.epsilon:g} and δ = {noise.delta:g} for a record's bin in one column, "
-                "given the sets of records that go left at your splits"
-            )
+            bounds.append(f"with noise, for a record's bin in one column: ε of {noise.epsilon:g}")
+            bounds.append(f"δ of it {noise.delta:g}, given the sets of records that go left at your splits")
     if name in ("INSTANCE_SPACE", "SPLIT_DIRECTION") and job.asked.kind == "train":
         bounds.append(f"sets of at least {policy.columns.min_instance_space}")
         if job.asked.document.get("eval_table"):
@@ -258,8 +267,8 @@ def _bounds(job: Job, config: PartyConfig, name: str) -> list[str]:
         if policy.labels.max_leakage is not None and "labels" in _about(job, config.name):
             bounds.append(f"each telling at most {policy.labels.max_leakage:g} nats of your labels")
     if name in ("EMBEDDING", "EMBEDDING_GRADIENT"):
-        own = {"sensitivity": defences.sensitivity, "dp_sgd": defences.dp_sgd, "gradient": defences.gradient}
-        bounds.append(f"defended by {', '.join(key for key, value in own.items() if value) or 'nothing'}")
+        own = {"sensitivity": defences.sensitivity, "DP-SGD": defences.dp_sgd, "gradient": defences.gradient}
+        bounds.append(f"defended by {' and '.join(key for key, value in own.items() if value) or 'nothing'}")
     if name == "METRIC":
         bounds.append(f"of at least {policy.labels.min_evaluated_records} records")
     return bounds
@@ -299,7 +308,7 @@ def _of_alignment(job: Job, config: PartyConfig) -> list[str]:
             f"Records of {first} that you lack count too: whether somebody is in your table goes into the score.",
         ]
     if own is not None and own.rules:
-        said.append(f"Ids are compared by {in_words(own.rules)} of your table, which all must have.")
+        said += ["Ids are compared as your table says, and every table must say so:", SETTING + in_words(own.rules)]
     if own is not None and own.key_places:
         said.append(
             f"Your table has {len(own.id_keys)} keys: both learn by which a record matches; any of them can be guessed."
@@ -336,11 +345,8 @@ def _limits(job: Job, config: PartyConfig) -> list[str]:
     common = "common to each pair" if job.members.pairwise else "common"
     limits = [f"At least {_least(config, job.asked.kind)} records must be {common}."]
     noised = config.defences.column_privacy is not None
-    budgets = {
-        "label_budget": policy.labels.label_budget,
-        "column_budget": policy.columns.column_budget if noised else None,
-    }
-    limits += [f"Your {name} is ε = {value:g} in all." for name, value in budgets.items() if value is not None]
+    budgets = {"labels": policy.labels.label_budget, "columns": policy.columns.column_budget if noised else None}
+    limits += [f"Your budget for {of} is an ε of {it:g} in all." for of, it in budgets.items() if it is not None]
     if noised and job.asked.kind == "train":
         limits.append("The ε of your noise is of one attempt: each further one adds as much.")
     return limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,12 +69,14 @@ async def test_a_job_waits_for_two_parties_people_and_ends_right(
     assert wrong(federation, story) == ""
     for (sender, receiver), classes in sent.items():
         if sender in (B, C):
-            said = " ".join(line for line in the_one(federation, sender).words if _sends(line, receiver))
+            said = _sent(the_one(federation, sender).words, receiver)
             assert [name for name in classes if CLASSES[name].tells not in said] == []
 
 
-def _sends(line: str, receiver: str) -> bool:
-    return line.startswith("You send ") and receiver in line
+def _sent(words: Sequence[str], receiver: str) -> str:
+    """The lists of what is sent to a receiver."""
+    lists = "\n".join(words).split("\nYou ")
+    return "".join(said for said in lists if said.startswith("send ") and receiver in said.partition("\n")[0])
 
 
 @pytest.mark.second_tier(but=1)

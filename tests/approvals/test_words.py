@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.small_jobs import TRAININGS
+from tests.commands.test_five_lines import KEY, NUMBER
 from tests.replay import JOB, PARAMS
 from tests.simulator import NOWHERE
 from tests.worlds import PARTIES, spec
@@ -24,7 +25,7 @@ from treetap.errors import ConfigError, Refused
 from treetap.names import NAME
 from treetap.party.approvals.decisions import Asked
 from treetap.party.approvals.openings import kind_of
-from treetap.party.approvals.words import FIRST, LONGEST, MEASURED, Job, shown, words_of
+from treetap.party.approvals.words import FIRST, ITEM, LONGEST, MEASURED, SETTING, Job, shown, words_of
 from treetap.party.config import PartyConfig
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, LabelDp
 from treetap.party.opening import KINDS
@@ -32,12 +33,13 @@ from treetap.party.policy import Policy
 from treetap.protocols.agreement import checked, job_document, named, to_draft
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
-from treetap.tables.config import TableConfig
+from treetap.tables.config import CONSTRAINTS, TableConfig
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.frame import Opening
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, setup_pb2
 
 LABEL_HOLDER, B, C = PARTIES
+DEFENCES = Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))
 TRAIN = named(jobs_pb2.SubmitRequest(job="job", spec=JOB))
 PREDICT = named(predict_request("eini", model="job", key_bits=2048, table="predict"))
 ALIGN = named(jobs_pb2.AlignRequest(answer="count", table="train", parties=PARTIES))
@@ -57,22 +59,18 @@ def _training(job: setup_pb2.JobSpec = JOB, me: str = B, **config: Any) -> str:
     return _words(setup_pb2.Prepare(spec=job, submission="7"), "prepare", me, **config)
 
 
-def test_a_few_sentences_come_first() -> None:
-    """Numbers of this job, what an audit of such a one measured, and what differs from the last one approved."""
+def test_three_sentences_come_first() -> None:
+    """What goes out, what an audit of such a job measured, and what is new since the last one approved."""
     tables = {"train": TableConfig(path=Path("t.csv"), id="id", columns=["a", "b", "c"])}
-    first = [line.removeprefix(FIRST) for line in _training(tables=tables).splitlines() if line.startswith(FIRST)]
-    assert first == [
+    assert [line.removeprefix(FIRST) for line in _training(tables=tables).splitlines()[:3]] == [
         f'{LABEL_HOLDER} will receive what the training needs of your 3 columns in table "train".',
-        "It is of 30 records or more.",
-        "In an audit of such a job without a defence the label holder placed 53 % of the cells in their bins (breast "
-        "cancer, twenty trees); yours may tell more or less.",
+        "In an audit of such a job without a defence the label holder read 53 % of the cells, to the range that each "
+        "is in (breast cancer, twenty trees); yours may tell more or less.",
         f"You have approved no job of this kind for {LABEL_HOLDER} before.",
     ]
-    at_holder = _training(me=LABEL_HOLDER, defences=Defences(refit=True, label_dp=LabelDp(epsilon=1.0)))
-    assert f"• {B} and {C} will receive what the training needs of your labels" in at_holder
-    assert "• Without that training it would have named 92 % of them.\n• Your file names defences" in at_holder
-    said = [line for line in at_holder.splitlines() if line.startswith(FIRST)]
-    assert all(len(re.findall(r"\d+", line)) <= 1 for line in said)
+    at_holder = _training(me=LABEL_HOLDER, defences=Defences(refit=True, label_dp=LabelDp(epsilon=1.0))).splitlines()
+    assert at_holder[0] == f'• {B} and {C} will receive what the training needs of your labels in table "train".'
+    assert at_holder[3:5] == [MEASURED["boosting", "labels"][1], "Your file names defences, which that job had not."]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def test_a_few_sentences_come_first() -> None:
         (JOB, "It is as job old, which you approved last of this kind for label-holder, in all that it asks for."),
         (
             spec(replace(PARAMS, n_estimators=7)),
-            "last of this kind for label-holder: n_estimators = 2, was 7",
+            "last of this kind for label-holder, in the settings below.\n    n_estimators = 2  # was 7\n",
         ),
     ],
 )
@@ -104,7 +102,7 @@ def test_a_training_says_who_wants_what_of_which_table() -> None:
     """Names, sizes, and the party's own place in it."""
     words = _training(operator="operator")
     assert "\nOperator operator has signed job job; coordinator coordinator conducts it.\n" in words
-    wants = f'wants to train trees to depth 2 in 2 rounds (boosting) on table "train" with {B}, {C}.'
+    wants = f'wants to train trees (boosting) on table "train" with {B}, {C}.\n– in 2 rounds\n– to depth 2\n'
     assert f"{LABEL_HOLDER} {wants}" in words
     assert "You want to train trees" in _training(me=LABEL_HOLDER)
     assert f"{LABEL_HOLDER} will learn about your columns at most that" in words
@@ -115,29 +113,29 @@ def test_a_training_says_who_wants_what_of_which_table() -> None:
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({}, "[over groups of any size, also of one]"),
-        ({"defences": Defences(min_cell_records=20)}, "[over groups of at least 20 records]"),
+        ({}, "  – over groups of any size, also of one"),
+        ({"defences": Defences(min_cell_records=20)}, "  – over groups of at least 20 records"),
         (
-            {"defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))},
-            "for a record's bin in one column, given the sets of records that go left at your splits]",
+            {"defences": DEFENCES},
+            "  – with noise, for a record's bin in one column: ε of 4\n  – δ of it 1e-06, given the sets of records",
         ),
         (
-            {"defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=4.0, delta=1e-6, trees=9))},
+            {"defences": DEFENCES},
             "The ε of your noise is of one attempt: each further one adds as much.",
         ),
-        ({"policy": {"columns": {"min_instance_space": 9}}}, "[sets of at least 9]"),
+        ({"policy": {"columns": {"min_instance_space": 9}}}, "  – sets of at least 9"),
         ({"policy": {"columns": {"min_common_records": 77}}}, "At least 77 records must be common."),
         (
             {
                 "policy": {"columns": {"column_budget": 2.5}},
                 "defences": Defences(column_privacy=ColumnPrivacyTable(epsilon=2.0, delta=1e-6, trees=9)),
             },
-            "Your column_budget is ε = 2.5 in all.",
+            "Your budget for columns is an ε of 2.5 in all.",
         ),
-        ({"policy": {"labels": {"min_evaluated_records": 41}}}, "[of at least 41 records]"),
+        ({"policy": {"labels": {"min_evaluated_records": 41}}}, "  – of at least 41 records"),
         (
             {"tables": {"train": TableConfig(path=Path("t.csv"), id="id", normalise=["digits", "casefold"])}},
-            "Ids are compared by normalise = ['casefold', 'digits'] of your table, which all must have.",
+            "and every table must say so:\n    normalise = ['casefold', 'digits']",
         ),
         (
             {"tables": {"train": TableConfig(path=Path("t.csv"), id=[["id"], ["phone", "born"]])}},
@@ -159,7 +157,7 @@ def test_a_table_for_evaluation_is_named() -> None:
     job.eval_table = "more"
     words = _training(job, policy={"columns": {"min_instance_space": 9}})
     assert ', and to evaluate it on table "more".' in words
-    assert "sets of at least 9; of the table for evaluation of any size" in words
+    assert "  – sets of at least 9\n  – of the table for evaluation of any size" in words
     assert "evaluat" not in _training(policy={"columns": {"min_instance_space": 9}, "emits": {"METRIC": []}})
 
 
@@ -187,11 +185,22 @@ def test_a_class_that_the_policy_keeps_is_not_said_to_go() -> None:
 
 @pytest.mark.parametrize("story", TRAININGS)
 def test_every_training_has_words(story: str) -> None:
-    """At the label holder and at another party; no class is named by a number or left empty."""
+    """At the label holder and at another party: three come first; each has one number, and keys are in settings."""
     for me in (LABEL_HOLDER, B):
-        words = _training(TRAININGS[story][1], me).splitlines()
-        assert len(words) > 5
-        assert all(line.endswith((".", ")")) and "UNSPECIFIED" not in line for line in words)
+        own = {"defences": DEFENCES} if me == B and story == "noise on sums" else {}
+        words = _training(TRAININGS[story][1], me, policy={"labels": {"label_budget": 3.0}}, **own).splitlines()
+        assert [line.startswith(FIRST) for line in words] == [True] * 3 + [False] * (len(words) - 3)
+        told = [line for line in words if not line.startswith(SETTING)]
+        assert [line for line in told if len(NUMBER.findall(line)) > 1 or KEY.search(line)] == []
+        assert all(line.endswith((".", ":")) or line.lstrip().startswith(ITEM) for line in told)
+
+
+def test_a_direction_is_told_where_there_is_one() -> None:
+    """Of a table in which no column has one none goes."""
+    table = TableConfig(path=Path("t.csv"), id="id", columns=["a"])
+    bound = table.model_copy(update={CONSTRAINTS: {"a": 1}})
+    (name,) = table.unsent
+    assert [CLASSES[name].tells in _training(tables={"train": it}) for it in (table, bound)] == [False, True]
 
 
 @pytest.mark.parametrize(("answer", "which"), [("count", "how many"), ("records", "which")])

@@ -6,6 +6,7 @@ The table of an experiment from every kind of source, by the reader of a party.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import tomllib
 from datetime import date, timedelta
@@ -60,10 +61,11 @@ def test_the_parties_files_say_what_was_taken(tmp_path: Path, capfd: pytest.Capt
     for seed in (0, 1):
         given = _encodings(_experiment(), tmp_path / str(seed), seed)
         assert given == TAKEN
-    said = [line.strip() for line in capfd.readouterr().err.splitlines()]
-    assert any(line.endswith("took text and dates so, as a party's own file would say it:") for line in said)
-    own = {name: [line.removeprefix(f"{name}: ") for line in said if line.startswith(name)][:2] for name in TAKEN}
-    telco = tomllib.loads("\n".join(own["telco"]))
+    said = capfd.readouterr().err
+    assert re.search(
+        r"what text and dates were taken for, as a party's own\s+file would say it:\n  bank:\n    encode", said
+    )
+    telco = tomllib.loads("\n".join(re.findall(r"  telco:\n((?:    .*\n)+)", said)[:1]))
     assert telco == {"encode": TAKEN["telco"], "date_format": {"contract_start": "%d.%m.%Y"}}
     experiment = _experiment()
     table = read_table(experiment, LOANS)
@@ -106,7 +108,7 @@ def test_numbers_beside_a_text_that_means_missing(delimiter: str, encode: Any, t
 def test_the_party_that_gets_all_other_columns_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     """By its share of 1, as if it named them."""
     read_table(_experiment(telco={"share": 1.0}), LOANS)
-    assert '  telco: date_format = { contract_start = "%d.%m.%Y" }' in capfd.readouterr().err
+    assert '    date_format = { contract_start = "%d.%m.%Y" }' in capfd.readouterr().err
 
 
 def test_categories_of_jobs_that_do_not_partition_them(tmp_path: Path) -> None:
@@ -142,8 +144,8 @@ def test_columns_that_may_identify_records(capfd: pytest.CaptureFixture[str], tm
     parties = [{"name": "bank", "labels": True, "columns": ["a"]}, {"name": "telco", "columns": ["nr"]}]
     content = {"data": {"path": "t.csv", "label": "y"}, "party": parties, "job": {}}
     read_table(ExperimentFile.model_validate(content), tmp_path)
-    said = "column 'nr' holds another number in each record: if it identifies records, id = \"nr\""
-    assert said in capfd.readouterr().err.replace("\n", " ")
+    said = "column 'nr' holds another number in each record. If it identifies records: id = \"nr\" # in [data]"
+    assert said in " ".join(capfd.readouterr().err.split())
 
 
 def test_rows_by_time_in_written_dates(tmp_path: Path) -> None:

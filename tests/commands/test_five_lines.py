@@ -13,16 +13,21 @@ from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import screen
 from tests.commands.experiment_documents import run
+from tests.console.full import full
+from treetap import terminal
 from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.advice.names import DEFENCES, PLAIN, plainly
 from treetap.attacks.report.page import print_verdict
 from treetap.attacks.report.verdict import SHARES, to_do
 from treetap.attacks.verdict import Compared, FirstNamed, Measure, Verdict, judged
+from treetap.commands.approvals import cli
 from treetap.commands.jobs import progress_view
+from treetap.commands.jobs.cli import _print_checked
 from treetap.lab import demo
 from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.frontier import print_frontier
 from treetap.lab.experiment.recommended import recommend
+from treetap.ops.doctor.connections import Finding, end
 from treetap.pages.printing import print_words
 from treetap.privacy.frontiers import FrontierDocument
 from treetap.trees.params import BoostingParams
@@ -78,8 +83,6 @@ def _demo() -> None:
 
 
 def _audit() -> None:
-    from treetap import terminal
-
     print_verdict(made(trees=1).model_copy(update={"verdicts": VERDICTS}), terminal.out)
 
 
@@ -103,15 +106,51 @@ def _jobs() -> None:
     progress_view.print_statuses(rows)
 
 
+def _approvals() -> None:
+    given = full()
+    for asked in given.asked:
+        cli._show(asked)
+    cli._show_standing(given.approvals[0], as_json=False)
+
+
+def _train() -> None:
+    _print_checked([jobs_pb2.Checked(party="bank", would_wait=True)], ["bank"], as_json=False)
+    with progress_view.live("first") as update:
+        say = progress_view.saying_changes("first", update)
+        for trees, state in enumerate(("waiting", "running", "running", "interrupted")):
+            status = jobs_pb2.JobStatus(state=state, phase="train", rounds=3, stored_trees=trees, planned_bytes=10**10)
+            status.error = f"waiting for approval of {PARTNER}, {HOLDER}, a-further-party-of-the-federation and another"
+            say(status)
+
+
+def _doctor() -> None:
+    why = "certificate of coordinator-of-the-federation ends in 9 days: ask for another before 1 May, as docs say"
+    with pytest.raises(SystemExit):
+        end([Finding("warning", "certificate", why), Finding("ok", "table train", "1,000 records")], {}, as_json=False)
+
+
 @WIDTHS
-@pytest.mark.parametrize("says", [_experiment, _demo, _audit, _frontier, _jobs])
-def test_no_line_is_wider(says: Callable[[], None], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But a line to paste; a table that does not fit is printed in parts that all begin with its rows' names."""
-    text = screen(monkeypatch, "out", width)
-    says()
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    assert [line for line in lines if len(line) > width and not line.startswith("    ")] == []
-    assert "ifma" not in text.getvalue()
+@pytest.mark.parametrize("plain", ["NO_COLOR", "TERM", ""])
+@pytest.mark.parametrize("says", [_experiment, _demo, _audit, _frontier, _jobs, _approvals, _train, _doctor])
+def test_no_line_is_wider(says: Callable[[], None], plain: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal without colours, on a dumb one, and where there is none; no word is broken.
+
+    But a line to paste; a table that does not fit is printed in parts that all begin with its rows' names.
+    """
+    monkeypatch.setenv(plain or "NONE", "dumb")
+    printed = []
+    for columns in (width, 500):
+        of = {"height": 25, "force_terminal": bool(plain)}
+        texts = [screen(monkeypatch, name, columns, **of) for name in ("out", "err")]
+        says()
+        printed.append("".join(text.getvalue() for text in texts))
+    assert (r"\x1b[3" if plain == "NO_COLOR" else "\x1b") not in printed[0]
+    narrow, wide = (re.sub(r"\x1b\[[\d;?]*[A-Za-z]|[─━]+", "", text).replace("\r", "\n") for text in printed)
+    lines = [line.rstrip() for line in narrow.splitlines()]
+    if plain or says != _doctor:  # which has a line each where nobody reads them on a screen
+        assert [line for line in lines if len(line) > width and not line.startswith("    ")] == []
+    assert {word.rstrip(":") for word in narrow.split()} - {word.rstrip(":") for word in wide.split()} == set()
+    assert "ifma" not in narrow
 
 
 @WIDTHS
@@ -145,8 +184,6 @@ def test_every_defence_has_plain_words() -> None:
 def test_a_line_to_paste_is_whole_and_others_are_set_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """At any width."""
     text = screen(monkeypatch, "out", 20)
-    from treetap import terminal
-
     print_words(terminal.out, "one two three four five\n    record = 'received'  # whole\n  set in by two and so on")
     assert text.getvalue().splitlines() == [
         *("one two three four", "  five", "    record = 'received'  # whole", "  set in by two and", "    so on"),

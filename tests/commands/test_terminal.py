@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -67,16 +70,17 @@ def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress_view.serving() as update:
         update(status)
         told.requests, told.refused = 1, 0
-        assert progress_view.served_in_all(status) == "1 request, 1 record, p50 40 ms, p99 120 ms, 1.5 kB sent"
+        said = ["1 request", "99 % within 120 ms", "1 record scored", "1.5 kB sent"]
+        assert progress_view.served_in_all(status) == said
         update(status)
         status.away.append("telco")
         update(status)
-    assert "serving 12345 requests, 7 refused, 99.0 records/s, p50 40 ms, p99 120 ms 0:00:00" in text.getvalue()
+    assert "serving 12,345 requests, 7 refused, 99 % within 120 ms 0:00:00" in text.getvalue()
     text.truncate(0)
     monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
     progress_view.print_statuses([status])
     assert "s: waits for telco" in text.getvalue()
-    assert "1 request, 99.0 records/s" in text.getvalue()
+    assert "1 request, 99 % within 120 ms" in text.getvalue()
     assert progress_view.status_dict(status)["serving"]["requests"] == 1
     assert "serving" not in progress_view.status_dict(STATUSES[0])
 
@@ -89,7 +93,7 @@ def test_serving_without_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
     with progress_view.serving() as update:
         update(status)
-    assert "2 requests, 0.0 records/s, p50 0 ms, p99 0 ms, without telco" in text.getvalue()
+    assert "2 requests, 99 % within 0 ms, without telco" in text.getvalue()
     progress_view.print_statuses([status])
     assert "s: answers without telco, which is asked again" in text.getvalue()
     status.away.append("shop")
@@ -129,6 +133,22 @@ def test_a_transcript_on_a_narrow_terminal(tmp_path: Path) -> None:
     first, last = header.index("peer"), header.index("step")
     below = lines[lines.index(header) + 2 : -2]
     assert "".join(line[first:last].strip() for line in below) == peer
+
+
+@pytest.mark.parametrize("plain", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}])
+def test_a_narrow_terminal_without_colours(plain: dict[str, str]) -> None:
+    """It is as wide as it says, a dumb one too, and gets no escape sequence."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 60, 0, 0))
+    says = "from treetap import terminal; from treetap.pages.printing import print_words as say; "
+    command = [sys.executable, "-c", f"{says}say(terminal.out, 'nine more ' * 20)"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | plain
+    subprocess.run(command, env=environment, stdin=theirs, stdout=theirs, check=True, timeout=60)
+    os.close(theirs)
+    lines = os.read(ours, 4096).decode().splitlines()
+    os.close(ours)
+    assert max(map(len, lines)) in range(50, 61)
+    assert "\x1b" not in "".join(lines)
 
 
 def test_a_folder_without_a_transcript(tmp_path: Path) -> None:
@@ -198,10 +218,21 @@ def test_each_change_of_a_jobs_state_is_a_line(terminal_: bool, monkeypatch: pyt
         for state, error in [*heard, ("interrupted", "telco is away"), ("finished", "")]:
             say(jobs_pb2.JobStatus(kind="train", state=state, error=error, planned_bytes=12 * 10**9, planned_mib=1536))
     lines = re.findall(r"first: [^\r\n\x1b]+", written.getvalue())
-    much = "in an attempt at most 12.00 GB of ciphertexts will be sent, and a party holds some 1.5 GiB"
+    much = "an attempt will send at most 12.00 GB of ciphertexts", "a party will hold some 1.5 GiB"
     assert [line.strip() for line in lines] == [
-        f"first: {it}" for it in (much, "waiting for approval of telco", "waits\\n", "running", "interrupted")
+        f"first: {it}" for it in (*much, "waiting for approval of telco", "waits\\n", "running", "interrupted")
     ]
+
+
+def test_without_a_terminal_each_tenth_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of a long training shows that it goes on, in as many lines as a short one's."""
+    written = screen(monkeypatch, "err", 60)
+    with progress_view.live("first") as update:
+        say = progress_view.saying_changes("first", update)
+        for trees in range(401):
+            say(jobs_pb2.JobStatus(state="running", phase="train", rounds=400, stored_trees=trees))
+    lines = written.getvalue().splitlines()
+    assert lines == [f"first: trained {trees} of 400" for trees in range(0, 401, 40)]
 
 
 @pytest.mark.parametrize("width", [60, 80, 133])

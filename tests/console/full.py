@@ -19,11 +19,18 @@ from treetap.wire.v2 import approvals_pb2, overview_pb2
 NOW = 1_795_824_000.0
 DAY = 86_400.0
 WORDS = [
+    '• bank will receive what the training needs of your 12 columns in table "loans".',
+    "• In an audit of such a job without a defence the label holder read 53 % of the cells, to the range that each is "
+    "in (breast cancer, twenty trees); yours may tell more or less.",
+    "• It differs from job credit-6, which you approved last of this kind for bank, in the settings below.",
+    "    n_estimators = 20  # was 10",
     "Operator risk-team has signed job credit-7; coordinator coordinator conducts it.",
-    'bank wants to train trees to depth 4 in 20 rounds (boosting) on table "loans", with telco and insurer.',
-    "You send bank: sums over the records left of a split candidate, and their number.",
-    "You send bank and insurer: which way named records go at a split.",
-    "bank gets the scores.",
+    'bank wants to train trees (boosting) on table "loans" with telco, insurer.',
+    "– in 20 rounds",
+    "– to depth 4",
+    "You send bank:",
+    "– sums over the records left of a split candidate, and their number",
+    "  – over groups of any size, also of one",
     "At least 500 records must be common.",
 ]
 DOCUMENT = '{"protocol": "boosting", "table": "loans", "aggregator": "bank", "parameters": {"n_estimators": 20}}'

@@ -58,7 +58,7 @@ async def test_a_job_is_approved_on_a_page_and_seen_to_its_end(
     path = f"/jobs/job/{asked.digest}"
     assert path in listed.text
     page = await ann.get(path)
-    assert all(sentence.removeprefix("• ") in page.words for sentence in asked.words)
+    assert all(" ".join(sentence.removeprefix("• ").split()) in page.words for sentence in asked.words)
     assert "&#34;parameters&#34;: {\n" in page.text
     assert "  &#34;n_estimators&#34;: 2" in page.text
     said, form = await _asks_again(ann, path, days="7")

@@ -66,7 +66,7 @@ def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approv
     _waits(federation, "shown")
     shown = _done(treetap("jobs", "--approver", approver))
     assert "Operator operator has signed job shown; coordinator coordinator conducts it." in shown
-    assert 'label-holder wants to train trees to depth 1 in 1 round (boosting) on table "train"' in shown
+    assert 'label-holder wants to train trees (boosting) on table "train"' in shown
     (listed,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
     assert listed["state"] == "waiting"
     wrong = refused(treetap("approve", "shown", "--digest", "0" * 12, "--approver", approver))

@@ -64,9 +64,10 @@ def print_words(console: Console, *sentences: str) -> None:
 
 
 def wrapped(words: str, console: Console, indent: str = "") -> list[str]:
-    """Words in lines, a percentage always in one."""
+    """Words in lines, each in one, and a percentage too; one that is wider than the terminal has a line of its own."""
     kept = words.replace(" %", "\u00a0%")
-    lines = textwrap.wrap(kept, min(console.width, PROSE_COLUMNS), subsequent_indent=indent)
+    width = min(console.width, PROSE_COLUMNS)
+    lines = textwrap.wrap(kept, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\u00a0%", " %") for line in lines]
 
 

@@ -122,6 +122,11 @@ class Constrained(Strict):
         """The direction of each column with a constraint."""
         return self.monotone_constraints
 
+    @property
+    def unsent(self) -> frozenset[str]:
+        """Disclosure classes of which nothing goes, since no column has a constraint."""
+        return frozenset() if self.directions else frozenset({"MONOTONE_DIRECTION"})
+
     def check_directions(self, columns: Sequence[str] | None) -> None:
         """Raise ValueError for the first constraint of a column that is none of these; None: they have no names yet."""
         _check_named(CONSTRAINTS, self.directions, columns, "the table's columns", "name it in [data]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treetap import terminal
 from treetap.commands.options import Json, answering, print_json
-from treetap.errors import BadInput
+from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.pages.printing import print_words
 
 if TYPE_CHECKING:
     from treetap.commands.approvals.client import PartyCalls
@@ -31,6 +34,8 @@ Digest = Annotated[
 DEFAULT_APPROVER = Path("approver.toml")
 #: Least digits of a digest that a person gives.
 LEAST_DIGITS = 12
+#: Seconds between two looks for a job that is waited for, and the most in all: a week.
+AGAIN_S, MOST_S = 1.0, 604_800
 
 
 def jobs(
@@ -59,6 +64,10 @@ def approve(
     job: Annotated[str, typer.Argument(help="Name of the job.")] = "",
     days: Annotated[float, typer.Option(help="Days for which the approval holds.")] = 30.0,
     digest: Digest = "",
+    wait: Annotated[
+        float,
+        typer.Option(min=0, max=MOST_S, metavar="SECONDS", help="Wait so long for the party to be asked for the job."),
+    ] = 0.0,
     standing: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Let in jobs beforehand, as the file bounds them.")
     ] = None,
@@ -66,11 +75,11 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Approve a job that waits for this party's people, once it has been shown; or, with --standing, jobs to come."""
-    if bool(job) == (standing is not None):
-        raise BadInput("give the name of a job, or --standing FILE: one of them")
+    if bool(job) == (standing is not None) or (wait and not job):
+        raise BadInput("give the name of a job, with --wait or without, or --standing FILE: one of them")
     with approving(approver) as ask:
         if standing is None:
-            _decide(ask, job, digest, as_json=as_json, approve=True, days=days)
+            _decide(ask, job, digest, wait, as_json=as_json, approve=True, days=days)
             return
         try:
             text = standing.read_text(encoding="utf-8")
@@ -124,31 +133,44 @@ def approving(path: Path) -> Iterator[Ask]:
         yield partial(ask, ApproverConfig.from_file(path))
 
 
-def _decide(ask: Ask, job: str, digest: str, *, as_json: bool, **how: Any) -> None:
+def _decide(ask: Ask, job: str, digest: str, wait: float = 0.0, *, as_json: bool, **how: Any) -> None:
     """Decide about a job, once it has been shown, and print the decisions that were made since."""
+    from treetap.commands.approvals.client import decision
     from treetap.wire.v2 import approvals_pb2
 
-    shown = _shown(ask, job, digest, quiet=as_json)
+    shown = _shown(ask, job, digest, wait, quiet=as_json)
     request = approvals_pb2.DecideRequest(job=job, digest=shown.digest, **how)
     decided = ask(lambda calls: calls.decide(request))
     if as_json:
         print_json(_job(decided))
         return
-    _decisions(decided, after=len(shown.decisions))
-    if len(decided.decisions) == len(shown.decisions):
-        typer.echo("  it is approved already, as above: the days stay as they are")
+    said = [decision(verdict) for verdict in decided.decisions[len(shown.decisions) :]]
+    print_words(terminal.out, *(said or ["it is approved already, as above: the days stay as they are"]))
 
 
-def _shown(ask: Ask, job: str, digest: str, *, quiet: bool) -> approvals_pb2.AskedJob:
-    """The job of a name that is to be decided, once it has been printed: the one that waits, or a digest's."""
-    asked: list[approvals_pb2.AskedJob] = ask(lambda calls: calls.jobs(job))
-    if digest:
-        if len(digest) < LEAST_DIGITS:
-            raise BadInput(f"--digest: give at least {LEAST_DIGITS} digits of it")
-        asked = [one for one in asked if one.digest.hex().startswith(digest.lower())]
+def _shown(ask: Ask, job: str, digest: str, wait: float = 0.0, *, quiet: bool) -> approvals_pb2.AskedJob:
+    """The job of a name that is to be decided, once it has been printed: the one that waits, or a digest's.
+
+    `wait`: seconds in which the party may still be asked for it; a line on standard error says what is waited for.
+    """
+    if digest and len(digest) < LEAST_DIGITS:
+        raise BadInput(f"--digest: give at least {LEAST_DIGITS} digits of it")
+    end, said, of = time.monotonic() + wait, "", f" of digest {digest}" if digest else ""
+    asked: list[approvals_pb2.AskedJob] = []
+    while True:
+        try:
+            asked = [it for it in ask(lambda calls: calls.jobs(job)) if it.digest.hex().startswith(digest.lower())]
+            failure: TreetapError = BadInput(f"the party was asked for no job {job!r}{of}")
+        except Interrupted as away:
+            failure = away
+        by_state = [[it for it in asked if it.state in states] for states in (("waiting",), ("approved", "open"))]
+        if any(by_state) or time.monotonic() >= end:
+            break
+        if (now := "; ".join([str(failure), *(f"the last of that name is {it.state}" for it in asked[-1:])])) != said:
+            print_words(terminal.err, f"waits {wait:g} s: {(said := now)}")
+        time.sleep(min(AGAIN_S, max(0.0, end - time.monotonic())))
     if not asked:
-        raise BadInput(f"the party was asked for no job {job!r}" + (f" of digest {digest}" if digest else ""))
-    by_state = ([one for one in asked if one.state in states] for states in (("waiting",), ("approved", "open")))
+        raise failure
     shown, *namesakes = next((some for some in by_state if some), asked[-1:])
     if namesakes:
         digests = ", ".join(one.digest.hex()[:LEAST_DIGITS] for one in (shown, *namesakes))
@@ -159,20 +181,10 @@ def _shown(ask: Ask, job: str, digest: str, *, quiet: bool) -> approvals_pb2.Ask
 
 
 def _show(asked: approvals_pb2.AskedJob) -> None:
-    from treetap import terminal
-    from treetap.commands.approvals.client import moment
-    from treetap.pages.printing import print_words
+    from treetap.commands.approvals.client import decision, moment
 
     said = f"{asked.job}: {asked.state}, asked for on {moment(asked.since)}", f"    digest {asked.digest.hex()}"
-    print_words(terminal.out, *said, *(f"  {sentence}" for sentence in asked.words))
-    _decisions(asked)
-
-
-def _decisions(asked: approvals_pb2.AskedJob, after: int = 0) -> None:
-    from treetap.commands.approvals.client import decision
-
-    for verdict in asked.decisions[after:]:
-        typer.echo(f"  {decision(verdict)}")
+    print_words(terminal.out, *said, *asked.words, *map(decision, asked.decisions))
 
 
 def _show_standing(approval: approvals_pb2.StandingApproval, *, as_json: bool) -> None:
@@ -183,7 +195,7 @@ def _show_standing(approval: approvals_pb2.StandingApproval, *, as_json: bool) -
         f"standing approval {approval.name} by {approval.approver}: {approval.used} of {approval.count} jobs, until "
         f"{moment(approval.until)}{ended}"
     )
-    print_json(_standing(approval)) if as_json else typer.echo(said)
+    print_json(_standing(approval)) if as_json else print_words(terminal.out, said)
 
 
 def _job(asked: approvals_pb2.AskedJob) -> dict[str, Any]:

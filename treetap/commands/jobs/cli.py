@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from treetap import terminal
 from treetap.commands.jobs.serve import (
     DEFAULT_DAYS,
     DEFAULT_OPERATOR,
@@ -20,6 +21,7 @@ from treetap.commands.jobs.serve import (
 )
 from treetap.commands.options import Json, from_dataclasses, option, print_json
 from treetap.errors import BadInput, TreetapError
+from treetap.pages.printing import print_words
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import Operator
@@ -116,14 +118,12 @@ def submit(
         from treetap.commands.jobs.planned_costs import planned
 
         drafts, said = planned(job.job, drafts, job.job.records, [*job.job.columns.values()])
-    for sentence in said:
-        typer.echo(sentence, err=True)
+    print_words(terminal.err, *said)
     specs = [job.to_spec(draft) for draft in drafts]
     specs = [*map(screening_of, specs)] if screening else specs
     requests = [jobs_pb2.SubmitRequest(job=job.name or "", spec=spec) for spec in specs]
     if not (check or as_json):
-        for sentence in training(job.job.protocol).privacy(job.job.params()):
-            typer.echo(sentence)
+        print_words(terminal.out, *training(job.job.protocol).privacy(job.job.params()))
     with operating(operator, days) as client:
         asked = _permitted(client, requests)
         if check:
@@ -134,7 +134,7 @@ def submit(
         _follow(client, name, detach=detach, as_json=as_json, before=before)
     if screening and not (detach or as_json):
         where = f"models/{name} of {asked.spec.aggregator}'s state folder"
-        typer.echo(f"the report lies in {where}; there, treetap screen prints it", err=True)
+        print_words(terminal.err, f"the report lies in {where}; there, treetap screen prints it")
 
 
 def _print_report(folder: Path, *, as_json: bool) -> None:
@@ -145,7 +145,6 @@ def _print_report(folder: Path, *, as_json: bool) -> None:
     """
     import json
 
-    from treetap import terminal
     from treetap.models.store import REPORT, read_manifest
 
     manifest = read_manifest(folder)
@@ -217,7 +216,7 @@ def _permitted(client: Operator, requests: Sequence[jobs_pb2.SubmitRequest]) -> 
     """The first of these that all parties would begin, or else the last: its refusal comes with the job."""
     asked = next((it for it in requests[:-1] if not any(answer.error for answer in client.check(it))), requests[-1])
     if asked != requests[0]:
-        typer.echo(f"scheme = {asked.spec.scheme!r}: a party would not begin the cheaper one", err=True)
+        typer.echo(f"a party would not begin the cheaper scheme; taken: {asked.spec.scheme}", err=True)
     return asked
 
 
@@ -236,7 +235,7 @@ def _print_checked(answers: Sequence[jobs_pb2.Checked], parties: Sequence[str], 
     for answer in () if as_json else answers:
         waits = "the job would wait for approval here, or for an operator's signature; its table was not looked at"
         fits = waits if answer.would_wait else "the job could begin here"
-        typer.echo(f"{answer.party}: {answer.error or fits}")
+        print_words(terminal.out, f"{answer.party}: {answer.error or fits}")
     if faults:
         names = ", ".join(dict.fromkeys(answer.party for answer in faults))
         kind = BadInput if all(answer.bad_input for answer in faults) else TreetapError
@@ -413,7 +412,6 @@ def _follow(
 
     `before`: the training of the model that it replaces, with which its measures are compared.
     """
-    from treetap import terminal
     from treetap.commands.jobs import progress_view
 
     if detach:

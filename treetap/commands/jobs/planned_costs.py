@@ -20,7 +20,6 @@ from treetap.lattice.histogram_scheme import kernels, parameters_of, rounded_up
 from treetap.lattice.histogram_ways import Needs, built_nodes, planned_costs, way_of
 from treetap.protocols.key_options import LATTICE, LINE, PAILLIER, bits_per_second
 from treetap.protocols.registry import training
-from treetap.terminal import size
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots, width_for
 
@@ -33,13 +32,10 @@ MIB = (232.0, 1.09, 28.6, 1.97, 2.56)
 
 
 class Cost(NamedTuple):
-    """Of a training: seconds of processors and the line together, bytes between all parties, processor time of all,
-    memory of the larger party.
-    """
+    """Of a training: seconds of processors and line together, bytes between all parties, memory of the larger party."""
 
     seconds: float
     sent: int
-    cpu_s: float
     mib: int
 
 
@@ -74,7 +70,7 @@ def cost_of(job: JobTable, records: int, columns: Sequence[int], classes: int = 
             (1.0, drawn / 1e3, trees * records * summed / 1e6, nodes * records / 1e6, nodes * summed / 1e3),
         )
     )
-    return Cost(cpu_s + 8 * sent / line, sent, cpu_s, mib)
+    return Cost(cpu_s + 8 * sent / line, sent, mib)
 
 
 def planned(
@@ -92,10 +88,7 @@ def planned(
                 kernels()
             costs.append((cost_of(draft, records, columns, classes, bits_per_second(job.line)), draft))
     costs.sort(key=lambda it: it[0])
-    figures = (
-        f"{draft.scheme} {size(cost.sent)} and {cost.cpu_s:.1f} CPU s, {cost.seconds:.1f} s together"
-        for cost, draft in costs
-    )
-    said = [f"scheme = {AUTO!r}: {'; '.join(figures)}; by layout, at {job.line}, with native kernels (AVX2)"]
-    said += [large for cost, draft in costs[:1] if (large := much(f"by {draft.scheme}", cost.sent, cost.mib))]
-    return [draft for _, draft in costs] or [*drafts], said if job.scheme == AUTO and costs else said[1:]
+    first = f"The cheaper scheme is taken. Estimated by layout, over a line of {job.line}:"
+    said = [first, *(f"  {draft.scheme}: some {cost.seconds:.1f} s" for cost, draft in costs)]
+    large = [line for cost, _ in costs[:1] for line in much(cost.sent, cost.mib)]
+    return [draft for _, draft in costs] or [*drafts], [*said, *large] if job.scheme == AUTO and costs else large

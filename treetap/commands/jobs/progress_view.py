@@ -15,7 +15,7 @@ from rich.table import Column
 from treetap import terminal
 from treetap.errors import visible
 from treetap.models.store import CLEAN_METRICS
-from treetap.pages.printing import print_section
+from treetap.pages.printing import print_section, print_words
 from treetap.pages.section import Section, Table
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, text
@@ -69,17 +69,24 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
 
 def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Callable[[jobs_pb2.JobStatus], None]:
-    """The same, with a line on standard error, terminal or not, where a job's state changes, or what it waits for."""
-    said, sends = "", ""
+    """The same, with a line on standard error where a job's state changes, or what it waits for.
+
+    Without a terminal, which has the line of progress, also where its phase does and with each tenth that is done.
+    """
+    said, large = "", list[str]()
 
     def say(status: jobs_pb2.JobStatus) -> None:
-        nonlocal said, sends
-        if not sends and (sends := much("in an attempt", status.planned_bytes, status.planned_mib)):
-            terminal.err.print(text(f"{job}: {sends}"), soft_wrap=True)
-        now = (status.error if status.state == "waiting" else "") or status.state
-        if now not in (said, "finished"):  # of which a table is printed
-            said = now
-            terminal.err.print(text(f"{job}: {now}"), soft_wrap=True)
+        nonlocal said
+        now, place = (status.error if status.state == "waiting" else "") or status.state, ""
+        if now == "running" and not terminal.err.is_terminal:
+            done, total, where, _ = _described(status)
+            now, place = where or now, f"{status.phase} {10 * done // (total or 1)}"
+        lines = [] if large else much(status.planned_bytes, status.planned_mib)
+        large.extend(lines)
+        if (place or now) not in (said, "finished"):  # of which a table is printed
+            said = place or now
+            lines = [*lines, now]
+        print_words(terminal.err, *(visible(f"{job}: {line}") for line in lines))
         update(status)
 
     return say
@@ -109,7 +116,7 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
         line = lines.add_task("serving", total=None, what="")
 
         def update(status: jobs_pb2.JobStatus) -> None:
-            going = _served(status.serving) if status.phase == "serve" else status.phase
+            going = ", ".join(_served(status.serving)) if status.phase == "serve" else status.phase
             missing = _awaited(status)
             what = f"waits for {', '.join(missing)}" if missing else going
             lines.update(line, what=visible(what), refresh=True)
@@ -163,10 +170,10 @@ def counted(unknown_cells: int, empty_columns: int) -> str:
     return " and ".join(filter(None, parts))
 
 
-def much(how: str, sent: int, mib: int) -> str:
-    """A sentence about a job that will send or hold much; empty of any other."""
-    said = f"{how} at most {size(sent)} of ciphertexts will be sent, and a party holds some {mib / 1024:.1f} GiB"
-    return said if sent > LARGE_BYTES or mib > LARGE_MIB else ""
+def much(sent: int, mib: int) -> list[str]:
+    """Sentences about a job that will send or hold much; none of any other."""
+    said = [f"an attempt will send at most {size(sent)} of ciphertexts", f"a party will hold some {mib / 1024:.1f} GiB"]
+    return said if sent > LARGE_BYTES or mib > LARGE_MIB else []
 
 
 def common_records(status: jobs_pb2.JobStatus) -> str:
@@ -207,10 +214,13 @@ def _protocol(status: jobs_pb2.JobStatus) -> TrainingProtocol:
     return training(status.protocol if status.protocol in TRAINING else next(iter(TRAINING)))
 
 
-def _served(figures: serving_pb2.ServingFigures) -> str:
-    """The state of a served model, in a line."""
-    without = f", without {', '.join(figures.away)}" if figures.away else ""
-    return f"{_requests(figures)}, {figures.records_per_s:,.1f} records/s{_times(figures)}{without}"
+def _served(figures: serving_pb2.ServingFigures) -> list[str]:
+    """Requests in words, within what time nearly all had their answers, and without whom."""
+    without = [f"without {', '.join(figures.away)}"] if figures.away else []
+    if not figures.requests:
+        return ["no request yet", *without]
+    refused = [f"{figures.refused:,} refused"] if figures.refused else []
+    return [_count(figures.requests, "request"), *refused, f"99 % within {figures.p99_s * 1000:.0f} ms", *without]
 
 
 def _awaited(status: jobs_pb2.JobStatus) -> list[str]:
@@ -219,18 +229,10 @@ def _awaited(status: jobs_pb2.JobStatus) -> list[str]:
     return [party for party in status.away if party not in gone]
 
 
-def served_in_all(status: jobs_pb2.JobStatus) -> str:
-    """Counts and bytes of a job that served, in a line."""
-    figures = status.serving
-    return f"{_requests(figures)}, {_count(figures.records, 'record')}{_times(figures)}, {size(status.bytes)} sent"
-
-
-def _requests(figures: serving_pb2.ServingFigures) -> str:
-    return _count(figures.requests, "request") + (f", {figures.refused} refused" if figures.refused else "")
-
-
-def _times(figures: serving_pb2.ServingFigures) -> str:
-    return f", p50 {figures.p50_s * 1000:.0f} ms, p99 {figures.p99_s * 1000:.0f} ms" if figures.requests else ""
+def served_in_all(status: jobs_pb2.JobStatus) -> list[str]:
+    """Counts, times and bytes of a job that served, each in a line."""
+    scored = f"{_count(status.serving.records, 'record')} scored"
+    return [*_served(status.serving), scored, f"{size(status.bytes)} sent"]
 
 
 def _noised(party: str, said: setup_pb2.NoisedSums) -> str:
@@ -239,7 +241,7 @@ def _noised(party: str, said: setup_pb2.NoisedSums) -> str:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -> None:
@@ -253,7 +255,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         if status.records and status.kind not in ("align", "train"):  # of a prediction, not the blocks of its attempt
             progress = f"{status.scored} of {status.records}"
         if status.HasField("serving"):
-            progress = _served(status.serving)
+            progress = ", ".join(_served(status.serving))
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
         rows.append([status.job, *cells])
     print_section(Section("", [Table(HEADS, rows, "Jobs")]), terminal.out)

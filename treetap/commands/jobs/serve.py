@@ -204,8 +204,8 @@ def _end(client: Operator, job: str) -> None:
             f"{job} ends it"
         ) from None
     with suppress(OSError):  # a terminal that was closed
-        terminal.err.print(f"{job}: {status.error}")
-        terminal.err.print(f"{job}: {progress_view.served_in_all(status)}")
+        said = status.error, *progress_view.served_in_all(status)
+        terminal.err.print(*(f"{job}: {line}" for line in said), sep="\n")
 
 
 def _fail(status: jobs_pb2.JobStatus) -> NoReturn:
@@ -218,5 +218,4 @@ def _print_where(status: jobs_pb2.JobStatus, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"job": status.job, "grpc": served.grpc}), flush=True)
         return
-    typer.echo(f"job {status.job} serves")
-    typer.echo(f"gRPC: {served.grpc}")
+    typer.echo(f"{status.job} serves; clients ask by gRPC at:\n    {served.grpc}")
