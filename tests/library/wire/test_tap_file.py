@@ -63,7 +63,7 @@ def test_zeros_from_a_sector_or_a_write_on_are_torn(tmp_path: Path) -> None:
         assert texts_of(folder) == [*kept, "after"]
 
 
-@pytest.mark.parametrize("text", ["short", TEXTS[1]])
+@pytest.mark.parametrize("text", ["short", TEXTS[1]], ids=["short", "long"])
 def test_zeros_from_within_a_frame_on_are_torn(text: str, tmp_path: Path) -> None:
     """However little of a frame is left: with a header that then says no content, it is no empty record either."""
     log(tmp_path / "whole", text, text)
