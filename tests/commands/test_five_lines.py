@@ -118,7 +118,7 @@ def _train() -> None:
     with progress_view.live("first") as update:
         say = progress_view.saying_changes("first", update)
         for trees, state in enumerate(("waiting", "running", "running", "interrupted")):
-            status = jobs_pb2.JobStatus(state=state, phase="train", rounds=3, stored_trees=trees, planned_bytes=10**10)
+            status = jobs_pb2.JobStatus(kind="train", state=state, rounds=3, stored_trees=trees, planned_bytes=10**10)
             status.error = f"waiting for approval of {PARTNER}, {HOLDER}, a-further-party-of-the-federation and another"
             say(status)
 

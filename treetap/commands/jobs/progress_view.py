@@ -71,16 +71,16 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Callable[[jobs_pb2.JobStatus], None]:
     """The same, with a line on standard error where a job's state changes, or what it waits for.
 
-    Without a terminal, which has the line of progress, also where its phase does and with each tenth that is done.
+    Without a terminal, which has the line of progress, also with each tenth of a training.
     """
     said, large = "", list[str]()
 
     def say(status: jobs_pb2.JobStatus) -> None:
         nonlocal said
         now, place = (status.error if status.state == "waiting" else "") or status.state, ""
-        if now == "running" and not terminal.err.is_terminal:
-            done, total, where, _ = _described(status)
-            now, place = where or now, f"{status.phase} {10 * done // (total or 1)}"
+        if now == "running" and status.kind == "train" and status.stored_trees and not terminal.err.is_terminal:
+            done, total, now, _ = _described(status)
+            place = f"a tenth: {10 * done // (total or 1)}"
         lines = [] if large else much(status.planned_bytes, status.planned_mib)
         large.extend(lines)
         if (place or now) not in (said, "finished"):  # of which a table is printed
