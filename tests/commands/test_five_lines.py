@@ -125,8 +125,11 @@ def _train() -> None:
 
 def _doctor() -> None:
     why = "certificate of coordinator-of-the-federation ends in 9 days: ask for another before 1 May, as docs say"
-    with pytest.raises(SystemExit):
-        end([Finding("warning", "certificate", why), Finding("ok", "table train", "1,000 records")], {}, as_json=False)
+    findings = [Finding("warning", "certificate", why), Finding("ok", "table train", "1,000 records")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("threading.enumerate", list)  # no check hangs
+        with pytest.raises(SystemExit):
+            end(findings, {}, as_json=False)
 
 
 @WIDTHS

@@ -73,19 +73,18 @@ def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Ca
 
     Without a terminal, which has the line of progress, also with each tenth of a training.
     """
-    said, large = "", list[str]()
+    said, tenth, large = "", 0, list[str]()
 
     def say(status: jobs_pb2.JobStatus) -> None:
-        nonlocal said
-        now, place = (status.error if status.state == "waiting" else "") or status.state, ""
-        if now == "running" and status.kind == "train" and status.stored_trees and not terminal.err.is_terminal:
-            done, total, now, _ = _described(status)
-            place = f"a tenth: {10 * done // (total or 1)}"
+        nonlocal said, tenth
+        now, done = (status.error if status.state == "waiting" else "") or status.state, status.stored_trees
         lines = [] if large else much(status.planned_bytes, status.planned_mib)
         large.extend(lines)
-        if (place or now) not in (said, "finished"):  # of which a table is printed
-            said = place or now
-            lines = [*lines, now]
+        if now not in (said, "finished"):  # of which a table is printed
+            lines, said = [*lines, now], now
+        part = 10 * done // (status.rounds or 1) if status.kind == "train" and now == "running" else 0
+        if part > tenth and not terminal.err.is_terminal:
+            lines, tenth = [*lines, _described(status)[2]], part
         print_words(terminal.err, *(visible(f"{job}: {line}") for line in lines))
         update(status)
 
