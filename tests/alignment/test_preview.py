@@ -218,7 +218,7 @@ async def test_previews_with_a_partner_are_limited_a_day(
     status = await asked("p3", NAMES[1], NAMES[0])
     assert (status.state, status.bad_input) == ("failed", True)
     said = f"{NAMES[1]} takes no part: the previews_per_day of its policy are used up; its log says until when"
-    assert status.error == f"Refused: {said}"  # not how many, when and with whom: others may have asked for them
+    assert status.error == f"LimitReached: {said}"  # not how many, when and with whom: others may have asked for them
     assert f"previews_per_day = 2, and in 24 hours there were as many with {NAMES[0]}" in caplog.text
     assert "blinded_ids" not in {message.word for message in federation.log[before:]}
     assert (await asked("p4", *NAMES[:3])).error == status.error
