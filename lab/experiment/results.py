@@ -201,7 +201,8 @@ _SET_IN = "\n    "
 
 
 def _whole(said: object) -> str:
-    return said if isinstance(said, str) else _SET_IN.join([(it := _Parted.model_validate(said)).says, *it.paste])
+    parted = _Parted(says=said, paste=[]) if isinstance(said, str) else _Parted.model_validate(said)
+    return _SET_IN.join([parted.says, *parted.paste])
 
 
 #: A text that may end with lines to paste: in JSON they have a field of their own.
