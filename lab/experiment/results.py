@@ -189,20 +189,16 @@ class PrivacyRow(Part):
         return cls(privacy=word, test=run.metrics["test"], seconds=seconds, verdicts=run.verdicts, refused=fault)
 
 
-class _Parted(Part):
-    """What a text says, and the lines with which it ends, set in, which are to be pasted."""
-
-    says: str
-    paste: list[str]
-
-
 #: Before each line that is to be pasted.
 _SET_IN = "\n    "
 
 
-def _whole(said: object) -> str:
-    parted = _Parted(says=said, paste=[]) if isinstance(said, str) else _Parted.model_validate(said)
-    return _SET_IN.join([parted.says, *parted.paste])
+def _whole(said: object) -> object:
+    """A text, from the text and the lines to paste that JSON has apart."""
+    match said:
+        case {"says": str(says), "paste": [*lines]} if all(isinstance(line, str) for line in lines):
+            return _SET_IN.join([says, *lines])
+    return said
 
 
 #: A text that may end with lines to paste: in JSON they have a field of their own.
