@@ -19,8 +19,8 @@ import pytest
 from tests.attributions.explained import Joined
 from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
-from tests.replay import HERE, JOB, PARAMS, asked
-from tests.simulator import Federation, Message, finished, run
+from tests.replay import HERE, JOB, asked
+from tests.simulator import Federation, finished, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
 from treetap.party.eini.entries import EntryMasking
 from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, take_layout
@@ -153,37 +153,6 @@ async def test_what_crosses(tmp_path: Path) -> None:
     for tree, known in zip(layout.trees, joined.ensemble.used_trees, strict=True):
         own = {tuple((s, side) for s, side in way if s.owner == LAST) for way in paths(known).values()} - {()}
         assert len(tree.leaves) == len(own)  # as many as its own turns part: nothing tells by which sets
-
-
-@pytest.mark.second_tier
-async def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
-    """Parties killed in turn at every seventh message, records in another order each time: all is there in the end."""
-    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-    await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
-    before = len(federation.log)
-    whole = await federation.predict(asked("faultless", explain=True, attributions=True))
-    expected, interrupted = pq.read_table(whole.attributions), 0
-    for offset in range(3, len(federation.log) - before, 7):
-        victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
-        start = len(federation.log)
-
-        def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
-            if message.number == at:
-                federation.hook = None
-                federation.restart(victim)
-
-        federation.hook = hook
-        status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
-        if status.state == "interrupted":
-            interrupted += 1
-            status = await federation.resume(f"p{offset}")
-        assert (status.state, status.error) == ("finished", ""), offset
-        found = pq.read_table(status.attributions)
-        assert found.column_names == expected.column_names
-        for name in found.column_names[1:]:
-            np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
-        assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
-    assert interrupted > 3
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ def test_a_federation_repairs_as_the_joined_table_does(
     assert (noisy != clean).any()
     model, _ = trained(here.parties, noisy, clean, params, here.classes, own.withholding)
     lines, expected = read_repaired(states[HOLDER] / "models" / "job"), repair(model, params)
-    assert [_read(line) for line in lines] == [in_order_of_nodes(each) for each in expected]
+    assert [in_order_of_nodes(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS))) for line in lines] == [
+        in_order_of_nodes(each) for each in expected
+    ]
     assert any(tree.grafting.local for tree in expected)
     stored = manifest(states[HOLDER])
     used = "grafting_refit" if own.grafting and own.refit else "grafting" if own.grafting else "refit"
@@ -115,10 +117,6 @@ def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> di
         return federation.states
 
     return run(main())
-
-
-def _read(line: dict[str, Any]) -> RepairedTree:
-    return in_order_of_nodes(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS)))
 
 
 @pytest.mark.second_tier

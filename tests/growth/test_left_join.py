@@ -34,7 +34,7 @@ from tests.worlds import (
 from treetap.errors import ConfigError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_history, read_model
-from treetap.party.alignment import steps as alignment
+from treetap.party.alignment import pairs as alignment
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
 from treetap.protocols.key_options import LATTICE, PAILLIER

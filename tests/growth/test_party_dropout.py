@@ -88,7 +88,9 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
         begun = -1
         async for _ in replay.waves():
             stored = {party: _stored(federation, party) for party in PARTIES}
-            if stored[B] == stored[C] == stored[LABEL_HOLDER] == begun + 1 < 4 and _ready(replay):
+            if stored[B] == stored[C] == stored[LABEL_HOLDER] == begun + 1 < 4 and (
+                "make_keys" in [name_of(request) for request, _ in replay.answers[LABEL_HOLDER]]
+            ):
                 begun += 1
                 for party in PARTIES[1:]:
                     wrong = control_pb2.StepRequest(job="job", attempt=1, round=begun)
@@ -107,8 +109,3 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
 def _stored(federation: Federation, party: str) -> int:
     shard = federation.state(party) / "jobs" / "job" / TREES
     return len(shard.read_text().splitlines()) if shard.is_file() else 0
-
-
-def _ready(replay: Replay) -> bool:
-    """The label holder has made its key, so that trees are next."""
-    return "make_keys" in [name_of(request) for request, _ in replay.answers[LABEL_HOLDER]]

@@ -26,10 +26,6 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
 asked = partial(replay.asked, protocol="eini-lattice")
 
 
-def _of_key(parcel: exchange_pb2.PeerMessage) -> Parameters:
-    return Parameters(*struct.unpack("<5Q", parcel.protocol.lattice.lattice_key.public[:PARAMETERS_BYTES]))
-
-
 async def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party installed without a compiler says so, and how to mend it, at the opening; other protocols work there."""
     federation = Federation(tmp_path, HERE.tables)
@@ -90,7 +86,11 @@ async def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: 
     federation.tamper = heard
     await federation.train(JOB)
     assert (await federation.predict(asked("p"))).state == "finished"
-    keys = [_of_key(parcel) for parcel in parcels if name_of(parcel) == "lattice_key"]
+    keys = [
+        Parameters(*struct.unpack("<5Q", parcel.protocol.lattice.lattice_key.public[:PARAMETERS_BYTES]))
+        for parcel in parcels
+        if name_of(parcel) == "lattice_key"
+    ]
     bits = {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}[policy]
     for least, state in ((math.floor(bits), "finished"), (math.floor(bits) + 1, "failed")):
         federation.kill(party)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +32,6 @@ class RelayedFederation:
 
     Args:
         folder, parties: as of `LocalFederation`.
-        reached: the relay's address → the one that processes call, where another relay is in the way.
         limits: further keys of the relay's file.
         coordinator: further keys of the coordinator's file.
     """
@@ -41,18 +40,17 @@ class RelayedFederation:
         self,
         folder: Path,
         parties: Mapping[str, Mapping[str, Any]],
-        reached: Callable[[str], str] = str,
-        limits: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any],
         **coordinator: Any,
     ) -> None:
-        self.address, self._limits = free_address(), dict(limits or {})
-        permitted = {"people": {"addresses": {"*": [reached(self.address)]}}}  # by each party's policy, and no other
+        self.address, self._limits = free_address(), dict(limits)
+        permitted = {"people": {"addresses": {"*": [self.address]}}}  # by each party's policy, and no other
         own = {
             name: {**settings, "relay": self.address, "policy": {**settings.get("policy", {}), **permitted}}
             for name, settings in parties.items()
         }
         self.federation = LocalFederation(
-            folder, own, {"relay": self.address, **coordinator}, reached=lambda _: reached(self.address)
+            folder, own, {"relay": self.address, **coordinator}, reached=lambda _: self.address
         )
         self.folder, self._starts, self.metrics = folder, 0, ""
         self._relay: Child | None = None

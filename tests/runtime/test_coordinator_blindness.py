@@ -6,7 +6,7 @@ import pytest
 
 from tests.blindness.coordinator_view import OPEN, Seen, on_disk, secrets_of, with_long_names
 from tests.simulator import COORDINATOR, Federation, Message, run
-from tests.worlds import PARTIES, World, spec, world
+from tests.worlds import PARTIES, spec, world
 from treetap.models.store import TREES
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -18,11 +18,6 @@ pytestmark = pytest.mark.xdist_group("blindness")
 
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=8)
 METRICS = {"train_rmse"}
-
-
-def _named_world() -> World:
-    """A regression (labels are as good as unique numbers) with ids and columns that do not occur by chance."""
-    return with_long_names(world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8))
 
 
 def _of_parties(federation: Federation) -> bytes:
@@ -38,7 +33,7 @@ def _of_parties(federation: Federation) -> bytes:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """A training that is killed and resumed, predictions in both ways, one that fails: with all the parties know."""
     folder = tmp_path_factory.mktemp("blind") / "federation"
-    here = _named_world()
+    here = with_long_names(world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8))
 
     async def main() -> Seen:
         federation = Federation(folder, here.tables, record="both")

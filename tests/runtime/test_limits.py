@@ -194,7 +194,7 @@ async def test_trainings_with_a_partner_are_limited_a_day(
     assert (await _checked(federation, "three"))[FEATURE] == said
     before = len(federation.log)
     status = await federation.train(JOB, "three")
-    assert (status.state, status.error) == ("failed", f"Refused: {said}")
+    assert (status.state, status.error) == ("failed", f"LimitReached: {said}")
     assert {message.sender for message in federation.log[before:]} == {COORDINATOR}
     assert f"in 24 hours there were as many with {LABEL_HOLDER}; the next may come after " in caplog.text
     monkeypatch.setattr(time, "time", lambda: began + DAY_S + 60)

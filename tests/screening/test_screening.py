@@ -18,7 +18,7 @@ from tests.simulator import Federation, failed, finished
 from tests.worlds import PARTIES, World, lacking, spec, weighted, world
 from treetap.errors import BadInput, ConfigError, UnknownJob
 from treetap.models.store import REPORT, SCREEN, read_manifest, read_model
-from treetap.party.alignment import steps as alignment
+from treetap.party.alignment import pairs as alignment
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences
 from treetap.protocols.job_spec import check_spec, screening_of
 from treetap.protocols.key_options import LATTICE, PAILLIER

@@ -26,7 +26,7 @@ from treetap.arrays import Bools, Ints
 from treetap.attacks.audit import audit
 from treetap.attacks.sums.schema import NOTHING_OFFERED
 from treetap.models.store import REPORT, SCREEN, read_model
-from treetap.party.alignment import steps as alignment
+from treetap.party.alignment import pairs as alignment
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.rules import screening as rule
 from treetap.trees.binning import bin_table

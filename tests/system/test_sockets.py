@@ -32,7 +32,7 @@ from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
-from treetap.wire.v2 import jobs_pb2, transcript_pb2, types_pb2
+from treetap.wire.v2 import jobs_pb2, transcript_pb2
 
 pytestmark = pytest.mark.xdist_group("sockets")
 
@@ -230,12 +230,13 @@ def test_the_coordinator_is_told_no_data(job: str, done: Run) -> None:
         row.disclosure for each in done.ended[job].accounts for row in each.account.traffic if row.to == "coordinator"
     }
     assert told <= {"CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"}
-    of_trees = {row.step for each in done.ended[job].accounts for row in each.account.traffic if _tells_trees(row)}
+    of_trees = {
+        row.step
+        for each in done.ended[job].accounts
+        for row in each.account.traffic
+        if ((row.to, row.disclosure) == ("coordinator", "TOPOLOGY"))
+    }
     assert (of_trees == {"open_model"}) == job.endswith(tuple(ENCRYPTED))  # their number alone
-
-
-def _tells_trees(row: types_pb2.TrafficRow) -> bool:
-    return (row.to, row.disclosure) == ("coordinator", "TOPOLOGY")
 
 
 @pytest.mark.parametrize("protocol", ENCRYPTED)

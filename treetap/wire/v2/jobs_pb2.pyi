@@ -441,7 +441,7 @@ class JobStatus(google.protobuf.message.Message):
     seconds: builtins.float
     bytes: builtins.int
     error: builtins.str
-    """Reason why the job failed, stopped or waits."""
+    """Reason why the job failed, stopped or waits, or why a served model goes on with the tables before."""
     bad_input: builtins.bool
     """The error lies in the operator's or a party's input: exit status 2."""
     predictions: builtins.str
