@@ -40,10 +40,10 @@ class RelayedFederation:
         self,
         folder: Path,
         parties: Mapping[str, Mapping[str, Any]],
-        limits: Mapping[str, Any],
+        limits: Mapping[str, Any] | None = None,
         **coordinator: Any,
     ) -> None:
-        self.address, self._limits = free_address(), dict(limits)
+        self.address, self._limits = free_address(), dict(limits or {})
         permitted = {"people": {"addresses": {"*": [self.address]}}}  # by each party's policy, and no other
         own = {
             name: {**settings, "relay": self.address, "policy": {**settings.get("policy", {}), **permitted}}
