@@ -15,7 +15,7 @@ LIMIT_S = 800
 pytestmark = [pytest.mark.second_tier, pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("pages")]
 #: What a newcomer follows; the other pages are of campaigns.
 FOLLOWED = {"README.md", "docs/tutorial.md"}
-#: Carried out by `test_walks`, each walk by itself; with commands of benchmarks, for hours; of parties on several hosts.
+#: Of `test_walks`, each walk by itself; with commands of benchmarks, for hours; of parties on several hosts.
 APART = {"walks.md", "paper.md", "screen.md"}
 #: By their paths in the clone.
 CARRIED_OUT = [str(page.relative_to(ROOT)) for page in pages(ROOT) if is_carried_out(page) and page.name not in APART]
