@@ -20,7 +20,8 @@ from treetap.process import forking
 
 def main() -> None:
     """Print the address, then import, then fork."""
-    with tempfile.TemporaryDirectory(prefix="treetap-forks-") as folder, socket.socket(socket.AF_UNIX) as listener:
+    made = tempfile.TemporaryDirectory(prefix="treetap-forks-")
+    with made as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen()
         print(listener.getsockname(), flush=True)
@@ -31,6 +32,7 @@ def main() -> None:
             assert ready
             client, _ = listener.accept()
             if os.fork() == 0:
+                made._finalizer.detach()  # type: ignore[attr-defined] # a child's functions at its exit leave the folder
                 listener.close()
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 forking.serve(client.detach(), ())
