@@ -137,9 +137,7 @@ async def serve(
                 else ""
             )
             if failure:
-                log.error(
-                    "model %s: the tables are not read again, those before stay served: %s", opening.model, failure
-                )
+                log.error("model %s: %s", opening.model, progress.status.error)
                 continue
             del progress.status.cells[:]
             progress.status.cells.extend(following.progress.status.cells)
